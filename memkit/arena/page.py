@@ -11,13 +11,13 @@ __all__ = ['SHOWN', 'SETS', 'LINES', 'DASHES', 'HUES', 'MARKS', 'PARTS', 'SCRIPT
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
 from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
-from ..experiments.result import PaperPicture, SMALLEST, sheet
+from ..experiments.result import Result, PaperPicture, SMALLEST, sheet
 from ..experiments.result import table_text
 from ..files import own_data, write_file
 from ..widgets.draw.scene import escape
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SHOWN = ("recall@5", "recall@10", "recall in 128 tokens", "answer shown", "newest first", "right", "outdated",
          "invented", "abstained", "forgotten", "tokens", "ms to recall", "ms to write", "bytes")
 
-def board(run: Mapping[str, Any], set: str | None = None) -> "DataFrame":   # None: all sets together
+def board(run: Result, set: str | None = None) -> "DataFrame":   # None: all sets together
     "The mean of each measure, an entrant a row, in the order of recall@10."
     table = frame(run)
     if set: table = table[table.set == set]
@@ -42,7 +42,7 @@ def board(run: Mapping[str, Any], set: str | None = None) -> "DataFrame":   # No
     return means.sort_values(best, ascending=False, kind="stable")
 
 # %% ../../nbs/arena/05_page.ipynb #63820f3e
-def board_text(run: Mapping[str, Any]) -> str:
+def board_text(run: Result) -> str:
     "The means of each set, as text."
     out = []
     for set in dict.fromkeys(a["set"] for a in run["asks"]):
@@ -53,7 +53,7 @@ def board_text(run: Mapping[str, Any]) -> str:
     return "\n".join([*out, *beyond, *(f"not here: {line}" for line in run["provenance"].get("missing", ()))])
 
 # %% ../../nbs/arena/05_page.ipynb #e67677f3
-def published_run() -> dict[str, Any]:
+def published_run() -> Result:
     "The arena's run that travels with memkit."
     return json.loads(own_data("results/arena.json").read_text(encoding="utf-8"))
 
@@ -158,7 +158,7 @@ def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
     ax.grid(linewidth=.5)
 
 # %% ../../nbs/arena/05_page.ipynb #8d989652
-def page(run: Mapping[str, Any]) -> PaperPicture:
+def page(run: Result) -> PaperPicture:
     "The page of figures of a run."
     table = frame(run)
     n = table.entrant.nunique()
@@ -257,7 +257,7 @@ questions, with its 95 % interval.</p>
 <p id=card></p><div class=wide><table><thead><tr id=head></tr></thead><tbody id=body></tbody></table></div>"""
 
 # %% ../../nbs/arena/05_page.ipynb #2e6bc69b
-def _constants(run: Mapping[str, Any]) -> str:
+def _constants(run: Result) -> str:
     "What the script reads, as JavaScript."
     there = {m for of in run["values"].values() for m in of}
     there |= {m for costs in run["costs"].values() for c in costs for m in c}
@@ -267,7 +267,7 @@ def _constants(run: Mapping[str, Any]) -> str:
     return "\n".join(lines).replace("</", "<\\/")
 
 # %% ../../nbs/arena/05_page.ipynb #28f83770
-def leaderboard(run: Mapping[str, Any]) -> str:   # HTML
+def leaderboard(run: Result) -> str:   # HTML
     "A run as one HTML file that needs no kernel and no network."
     from base64 import b64encode
     title, p = "The arena: memories on the same conversations", run["provenance"]
@@ -279,17 +279,17 @@ def leaderboard(run: Mapping[str, Any]) -> str:   # HTML
             f"src='data:image/png;base64,{picture}'><script>{_constants(run)}{SCRIPT}</script></html>")
 
 # %% ../../nbs/arena/05_page.ipynb #73f9692c
-def save_run(run: Mapping[str, Any], path: Path) -> Path:
+def save_run(run: Result, path: Path) -> Path:
     "Write a run as JSON, without spaces: it has a number for each question."
     return write_file(path, json.dumps(run, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
-def save_board(run: Mapping[str, Any], folder: Path) -> list[Path]:
+def save_board(run: Result, folder: Path) -> list[Path]:
     "The leaderboard as HTML and the page of figures as PNG and SVG, light and dark."
     from memkit.experiments.result import save
     return [write_file(Path(folder)/"leaderboard.html", leaderboard(run)), *save(page(run), folder, "arena")]
 
 # %% ../../nbs/arena/05_page.ipynb #f5ea0995
-def good_at(run: Mapping[str, Any]) -> "DataFrame":
+def good_at(run: Result) -> "DataFrame":
     "For each set and measure: the best entrant, raw turns, and who is clearly ahead or behind of these."
     import pandas as pd
     sets, out = dict.fromkeys(a["set"] for a in run["asks"]), []
@@ -305,7 +305,7 @@ def good_at(run: Mapping[str, Any]) -> "DataFrame":
     return pd.DataFrame(out)
 
 # %% ../../nbs/arena/05_page.ipynb #521f317d
-def _clear(run: Mapping[str, Any], set: str, measure: str) -> tuple[str, str]:
+def _clear(run: Result, set: str, measure: str) -> tuple[str, str]:
     ahead, behind = [], []
     for r in run["rows"]:
         if r["table"] != f"Arena, {set}, in pairs" or r["metric"] != measure or not r["ci"]: continue
@@ -318,10 +318,10 @@ def _clear(run: Mapping[str, Any], set: str, measure: str) -> tuple[str, str]:
 def enter(
     name: str,
     make: Maker,                # from memkit.arena.entrants: of_retriever, of_memory, of_assistant
-    run: Mapping[str, Any],     # whose entrants it is to meet
+    run: Result,                # whose entrants it is to meet
     set: str = "voices",
     talks: int = 2,
-) -> dict[str, Any]:            # a run of these talks, with all entrants
+) -> Result:                    # a run of these talks, with all entrants
     "Let a memory of yours compete with a run on some of its conversations."
     some, known = load_set(set, most=talks).talks, [a["digest"] for a in run["asks"]]
     there = {ask_row(t, a)["digest"] for t in some for a in t.asks}

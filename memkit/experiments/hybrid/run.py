@@ -28,8 +28,8 @@ from ...evaluate.intervals import (
 from .conversation import conversation_rows
 from .retrieval import Asked, ask, experiment_corpus, focus_of, retrieval_rows
 from ..result import (
-    Card, PaperPicture, PaperTable, diagram, figure, intervals, legend_below, number, number_table, of_paper,
-    provenance, result, rows_of, sheet)
+    Card, PaperPicture, PaperTable, Result, Rows, diagram, figure, intervals, legend_below, number, number_table,
+    of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ...hybrid.fallback import Calibration
@@ -337,7 +337,7 @@ def metric_rows(
     paper: Mapping[str, float] = {},          # the paper's figures by metric
     control: bool = False,
     but: Sequence[str] = (),                  # metrics to leave out
-) -> list[dict[str, Any]]:
+) -> Rows:
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
     return [
@@ -351,7 +351,7 @@ def difference_rows(
     table: str,
     scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
     pairs: Sequence[tuple[str, str]],                # conditions
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How much the first of each pair differs from the second on the same questions, those that both answered."
     out = []
     for a, b in pairs:
@@ -366,7 +366,7 @@ def difference_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #4e17152f
 def table_1_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
     controls = (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)
     rows = metric_rows("Table 1", HYBRID, scores[HYBRID], but=(RECALLED,))
@@ -383,7 +383,7 @@ def table_1_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #ab178899
 def table_2_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
     rows, there = [], {f"{PAPERS}, {NO}": scores[PAPERS]}
     there |= {name: scores[name] for name in (f"{PAPERS}, {m}" for m in (ONE, TWO, OTHER))}
@@ -395,7 +395,7 @@ def table_2_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #21423013
 def figure_3_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "BERTScore of each of the first 20 questions (hybrid Figure 3); the paper prints no single value."
     pairs = enumerate(zip(scores[HYBRID][BERT][:20], scores[PAPERS][BERT]), 1)
     return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
@@ -409,7 +409,7 @@ def generation_rows(
     given: bool = True,    # the paper's chatbot's perplexities after the prompt too? A second for each answer
     seed: int = 0,
     progress: bool = True,
-) -> list[dict[str, Any]]:  # rows
+) -> Rows:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
@@ -421,7 +421,7 @@ def generation_rows(
 def recall_rows(
     parts: Parts,
     items: Sequence[Item],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
@@ -430,11 +430,11 @@ def recall_rows(
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0fd523cc
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _run(result: Result | None) -> Result:
     return of_paper(result, "hybrid")
 
 def measured(
-    result: Mapping[str, Any],
+    result: Result,
     table: str, row: str, metric: str,
 ) -> str:   # the number, or that there is none
     "One number of a result as text."
@@ -462,7 +462,7 @@ STEPS = (
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #13401ab8
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_hybrid`; None: the stored run
+    result: Result | None = None,  # from `run_hybrid`; None: the stored run
 ) -> PaperPicture:
     """The steps of memkit's chatbot where an answer can fail, with success rates (hybrid Figure 1). Raises
     `ValueError` for another paper's result."""
@@ -497,7 +497,7 @@ def _system(s: HybridSettings) -> list[Card]:
 _FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to
 
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
     _run(result)
@@ -521,7 +521,7 @@ def _scores(axes: "Axes", c: Mapping[str, str], scores: Mapping[str, Sequence[fl
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #551722db
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
     result without that figure."""
@@ -549,7 +549,7 @@ _ENCODER = ("BERTScore: ours by MiniLM's sixth layer; the paper names no encoder
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #6779279e
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Chatbots, baselines and controls (hybrid Table 1). Raises `ValueError` for another paper's result."
     metrics = {
@@ -564,7 +564,7 @@ def table_1(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #00176e4d
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
     rows = {f"{PAPERS}, {m}": m for m in (NO, ONE, TWO, OTHER)}
@@ -575,7 +575,7 @@ def table_2(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5c292a95
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Retrieval alone (hybrid Table 3). Raises `ValueError` for another paper's result."
     rows = {
@@ -613,7 +613,7 @@ def run_hybrid(
     progress: bool = True,     # bars on stderr
     model: str = "embedded",   # the writer, as for `load_model`; perplexities always use the embedded model
     seed: int = 0,
-) -> dict[str, Any]:           # a result: `print_result` shows it, `save_result` writes it
+) -> Result:                   # a result: `print_result` shows it, `save_result` writes it
     """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
     `corpus_for` and `load_model`."""
     started, n = utc_now(), (FULL if full else QUICK)[1]
@@ -631,7 +631,7 @@ def run_hybrid(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #cd0db8a2
 def matrix_text(
-    result: Mapping[str, Any],
+    result: Result,
     table: str,               # such as 'Table 1'
     metrics: Sequence[str],   # its columns
 ) -> str:

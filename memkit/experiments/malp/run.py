@@ -22,7 +22,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.judge import Agreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
 from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
-from ..result import BARS, PaperPicture, SMALLEST, intervals, of_paper, rows_of, sheet
+from ..result import Result, Rows, BARS, PaperPicture, SMALLEST, intervals, of_paper, rows_of, sheet
 from .answers import (
     BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, Item, Key, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
     answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
@@ -94,7 +94,7 @@ PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #2b52a445
 def case_study(
     model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
-) -> list[dict[str, Any]]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
+) -> Rows:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
     item, out = Item("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
     for name, paper in PAPER_5.items():
@@ -113,7 +113,7 @@ def _wrapped(label: str, text: str) -> str:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #87381b39
 def case_text(
-    result: Mapping[str, Any],  # from `run_malp`, or read from its file
+    result: Result,  # from `run_malp`, or read from its file
 ) -> str:
     """The case study: memories, answer, the rubric's points with their reasons beside the paper's (MaLP Figure 5).
     Raises `ValueError` for a result without it."""
@@ -129,7 +129,7 @@ def case_text(
     return "\n".join(out)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e04743a6
-def case_rows(case: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def case_rows(case: Sequence[Mapping[str, Any]]) -> Rows:
     "The case study's scores as rows; one answer each, so no interval."
     note = "one answer; the rubric's points here, people's in the paper"
     return [figure("Figure 5", c["memory"], "score, of 10", c["score"], c["paper"], note=note, n=1) for c in case]
@@ -152,14 +152,14 @@ def response_pairs(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #7ae4c6ed
 def rating_pairs(
-    result: Mapping[str, Any],
+    result: Result,
 ) -> list[Pair]:
     "The result's pairs for `RatingSession` or `rating_html`; who wrote which isn't said there."
     return [Pair(**{k: p[k] for k in ("id", "query", "a", "b", "background")}) for p in result.get("pairs", ())]
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #db5aa691
 def save_pairs(
-    result: Mapping[str, Any],
+    result: Result,
     path: Path,  # an HTML file
 ) -> Path:       # `path`
     """Write the result's pairs as a page to rate from, blind and in a seeded order. Raises `ValueError` where there
@@ -188,7 +188,7 @@ def human_agreement(
 def agreement_rows(
     pairs: Sequence[Mapping[str, str]],
     ratings: str | Path | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's agreement with ours beside it, 'not measured' where nobody rated (MaLP §4.6)."
     found = human_agreement(pairs, ratings)
     note = "" if found.n else "not measured: nobody has rated these pairs"
@@ -306,7 +306,7 @@ def curve_rows(
     studies: Studies,
     answers: Mapping[Key, str],
     size: Size,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Figure 4's rows: two curves of answers, one of what is recalled (MaLP §4.5)."
     answered, profile = ([x for x in of if x.kind != kind] for of, kind in
                          ((studies.items, "preference"), (studies.questions, "knowledge")))
@@ -328,7 +328,7 @@ def run_malp(
     model: str = "embedded",             # who answers, as for `load_model`; with weights one that can be trained here
     seed: int = 0,                       # of the patients and of what they are asked
     ratings: str | Path | None = None,   # what a person said about the pairs of an earlier, equal run
-) -> dict[str, Any]:                     # a result, with `case_study` for `figure_5` and `pairs` to rate
+) -> Result:                             # a result, with `case_study` for `figure_5` and `pairs` to rate
     """MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`,
     `base_model` and `human_agreement` do."""
     from memkit.models.embed import MiniLM, Remembered
@@ -378,7 +378,7 @@ def asked_all(
 def answer_rows(
     studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
     size: Size, weights: Weights | None
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Tables 2 and 5, and what is only there with weights."
     items, n = studies.items, size.visits
     asked = [i for i in items if i.kind != "preference"]
@@ -411,7 +411,7 @@ def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #a0445c72
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_malp`; None: the run that travels with memkit
+    result: Result | None = None,  # from `run_malp`; None: the run that travels with memkit
 ) -> PaperPicture:
     """One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a
     result without pairs."""
@@ -433,7 +433,7 @@ def figure_1(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3b04df46
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
     of_paper(result, "malp")
@@ -475,7 +475,7 @@ def counted() -> dict[str, float]:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #900f75ea
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
@@ -497,7 +497,7 @@ def figure_3(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #1e59ea01
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
     of_paper(result, "malp")
@@ -522,7 +522,7 @@ def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mappi
     intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8ced1252
-def _three_curves(result: Mapping[str, Any] | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
+def _three_curves(result: Result | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
     curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
@@ -550,7 +550,7 @@ def _legend_fourth(grid: Any):
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #0477c51b
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Quality against the rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result
     without that figure."""
@@ -560,7 +560,7 @@ def figure_4(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #4474d073
 def cold_start(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Memory, weights, and both against the number of rounds, with intervals by patient. Raises `ValueError`
     for a result without weights."""
@@ -569,7 +569,7 @@ def cold_start(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #397ecaa9
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the
     paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."""
@@ -589,7 +589,7 @@ def figure_5(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b850d362
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
     of_paper(result, "malp")
@@ -605,28 +605,28 @@ def table_1(
     return PaperTable("malp, Table 1", "three memories", heads, lines, (note,))
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #eac2330e
-def _scores(result: Mapping[str, Any] | None, table: str, about: str, rows: Sequence[str]) -> PaperTable:
+def _scores(result: Result | None, table: str, about: str, rows: Sequence[str]) -> PaperTable:
     note = ("The paper's: its own dialogues, LLaMA-7B. Win rate: by rules against the standard model, ties half; the "
             "paper's by a scoring of its own.")
     heads = {t: t.replace("against standard", "against the standard") for t in TASKS}
     return number_table(of_paper(result, "malp"), "malp", table, about, heads, rows, [note])
 
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memories and weights on three tasks (MaLP Table 2). Raises `ValueError` for another paper's result."
     rows = (STANDARD, DICTIONARY, DPEM, LORA, MALP, LETTER, BOTH, INJECTION, *CONTROLS[:2], *QUOTED, OTHERS)
     return _scores(result, "Table 2", "memories and weights on three tasks", rows)
 
 def table_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "What each part adds (MaLP Table 5). Raises `ValueError` for a result without weights."
     return _scores(result, "Table 5", "what each part adds", (STANDARD, INJECTION, DPEM, LORA, MALP))
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #5c68f554
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
     of_paper(result, "malp")

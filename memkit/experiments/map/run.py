@@ -14,8 +14,8 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..result import (
-    BARS, Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, papers_mark,
-    provenance, result, rows_of, sheet)
+    BARS, Card, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, number, number_table, of_paper,
+    papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _run(result: Result | None) -> Result:
     return of_paper(result, "map")
 
 def _card(key: str, row: int, column: int, title: str, text: str, colour: str = "blue", span: int = 1) -> Card:
@@ -49,7 +49,7 @@ def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #04d1d621
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_map`; None: the stored run
+    result: Result | None = None,  # from `run_map`; None: the stored run
 ) -> PaperPicture:
     """The pipeline of memkit's MAP (MAP §4, Figure 1). The numbers are the settings.
     Raises `ValueError` for another paper's result."""
@@ -67,7 +67,7 @@ def figure_1(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt for a message's types, and three labelled messages (MAP Figure 2; our wording)."
     _run(result)
@@ -92,7 +92,7 @@ def example() -> tuple[list[Rated], Any]:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #dc217831
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt with a memory (MAP Figure 4; our wording)."
     _run(result)
@@ -104,7 +104,7 @@ def figure_4(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt for a message's ratings, and a row that one should give (MAP Figure 5; our wording)."
     _run(result)
@@ -130,7 +130,7 @@ def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, sco
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #613f7413
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A history, each row's similarity to the target, and the prompt rows (MAP §4.3, Figure 3), on films of memkit's
     catalogue."""
@@ -149,7 +149,7 @@ def _known(metric: str) -> int:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #cf8119f4
 def curve(
-    result: Mapping[str, Any],
+    result: Result,
     tables: Sequence[str],       # where to look; the last that has a value decides
     names: Sequence[str],        # what the row is called there
 ) -> dict[int, dict[str, Any]]:  # rows by how much was known
@@ -225,11 +225,11 @@ def _error_picture(
     return PaperPicture(name, f"{told} {ends}. Printed in the paper: {points}. {note}", draw)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #3fe5a675
-def _curves(result: Mapping[str, Any], panels: Mapping[str, Mapping[str, tuple]], tables: Sequence[str]) -> dict:
+def _curves(result: Result, panels: Mapping[str, Mapping[str, tuple]], tables: Sequence[str]) -> dict:
     return {name: curve(result, tables, look[0]) for looks in panels.values() for name, look in looks.items()}
 
 def figure_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The error by number of known ratings, within films; the paper's two rows as marks (MAP Figure 6).
     Raises `ValueError` for a result without it."""
@@ -241,7 +241,7 @@ def figure_6(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
 def figure_7(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A book's error by films known: points as measured, lines smoothed (MAP Figure 7).
     Raises `ValueError` for a result without it."""
@@ -258,7 +258,7 @@ def figure_7(
 # %% ../../../nbs/experiments/map/04_run.ipynb #4dc7721b
 _AT = {f"MAE, {h} known": f"{h} known" for h in LENGTHS}
 
-def _with_paper(result: Mapping[str, Any], table: str, paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+def _with_paper(result: Result, table: str, paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
     "The result with the paper's numbers where a run on other data has none."
     rows = [dict(r) for r in result["rows"]]
     for r in rows:
@@ -267,7 +267,7 @@ def _with_paper(result: Mapping[str, Any], table: str, paper: Mapping[str, Mappi
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #c89b4fa8
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The error within films at four lengths, beside the paper's and baselines without a language model (MAP Table 1)."
     r, plain = _run(result), ("user median", "item-kNN", "ours")
@@ -290,7 +290,7 @@ def table_1(
 _TOKENS = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's: GPT's own."
 
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The cost of ten ratings, within films (MAP Table 2)."
     heads = dict(zip(PER_TEN, ("dollars for 10 ratings", "tokens of a prediction")))
@@ -298,7 +298,7 @@ def table_2(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #4612a41b
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The error across domains at four lengths (MAP Table 3)."
     r = _run(result)
@@ -311,7 +311,7 @@ def table_3(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a4f94bb1
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The cost of ten histories, across domains (MAP Table 4)."
     heads = dict(zip(PER_TEN_BOOKS, ("dollars for 10 histories", "tokens of a prompt")))
@@ -334,7 +334,7 @@ def run_map(
     model: LocalLM | None = None,      # the embedded one if None
     seed: int = 0,
     amazon: Ratings | None = None,     # from `load_amazon`, for the books; simulated raters if None
-) -> dict[str, Any]:
+) -> Result:
     "The MAP paper's experiments (MAP §5): Tables 1 to 4, Figures 6 and 7."
     started, lm, size, ratings = utc_now(), model or LocalLM.embedded(), FULL if full else QUICK, rated_films(seed)
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)

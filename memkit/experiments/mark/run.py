@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..result import (
-    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
+    Result, Rows, BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from .again import (
     AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
     coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
@@ -60,7 +60,7 @@ FEATURES = (
 def table_1_rows(
     rows: Sequence[Mapping[str, Any]],   # every other figure of the experiment
     build_ms: float,                     # to build memories from an exchange
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's comparison in figures of ours (MARK Table 1)."
     found, out = {(r["table"], r["row"], r["metric"]): r for r in rows}, []
     for feature, table, pair, metric in FEATURES:
@@ -80,7 +80,7 @@ def table_1_rows(
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1768d74c
-def table_7_rows() -> list[dict[str, Any]]:
+def table_7_rows() -> Rows:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, values, kept in recomputed():
@@ -160,7 +160,7 @@ def _first_cards() -> list[Card]:
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #0ec160c1
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_mark`; None: the run that travels with memkit
+    result: Result | None = None,  # from `run_mark`; None: the run that travels with memkit
 ) -> PaperPicture:
     """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
     `ValueError` for another paper's result."""
@@ -195,7 +195,7 @@ def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #096a975f
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """How much of an expert's explanation first answers hold, right and wrong ones, at each weight (MARK Figure 2).
     Raises `ValueError` for a result without answers."""
@@ -222,7 +222,7 @@ def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e270475f
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "AICS against tokens, with the means of the paper's regions (MARK Figure 3). Raises as `figure_2` does."
     r = _run(result)
@@ -274,7 +274,7 @@ def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, .
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5db6cd01
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4).
     Raises `ValueError` for a result without it."""
@@ -311,7 +311,7 @@ def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d469ee19
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
     for a result without it."""
@@ -323,7 +323,7 @@ def figure_5(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #90e69b8c
 def figure_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The conversation, and what was learned between its halves (MARK Figure 6). Raises `ValueError` for a result
     without it."""
@@ -357,7 +357,7 @@ ROLES = (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #14390e12
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "A conventional chatbot and one with MARK, in figures of ours where the paper compares in words (MARK Table 1)."
     lines: dict[str, dict[str, Any]] = {}
@@ -376,7 +376,7 @@ def table_1(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8556f334
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memory first or knowledge first (MARK Table 2): what memkit tells the model in either mode."
     _run(result)
@@ -392,7 +392,7 @@ def table_2(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5f457989
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Experts and evaluation in each experiment, the paper's and ours (MARK Table 3)."
     _run(result)
@@ -405,7 +405,7 @@ def table_3(
 _COUNTS = {m: m for m in ("mean", "std", "min", "max")}
 
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The conversations that corrected the first answers (MARK Table 4)."
     return number_table(
@@ -423,7 +423,7 @@ def table_4(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d62776da
 def table_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memories that a conversation left (MARK Table 5)."
     return number_table(
@@ -433,7 +433,7 @@ def table_5(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e3fb486d
 def table_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The conversations about what was still wrong (MARK Table 6)."
     return number_table(
@@ -442,7 +442,7 @@ def table_6(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #b709a9a3
 def table_7(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "A memory's life under the retention rule: the formula beside the print (MARK Table 7)."
     rows, t = rows_of(_run(result), "Table 7"), TrustSettings()
@@ -473,7 +473,7 @@ FULL = Size(taught=300, others=150, texts=120, errors=15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1653321e
 def in_words(
-    result: Mapping[str, Any],  # from `run_mark`, or read from its file
+    result: Result,  # from `run_mark`, or read from its file
 ) -> str:
     "Table 3 and the conversation of Figure 6, which have words instead of figures (ours)."
     return "\n\n".join([str(table_3()), *([transcript(result["scenario"])] if result.get("scenario") else [])])
@@ -528,7 +528,7 @@ def all_rows(
     scored: Mapping[str, Sequence[Scored]],
     again: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Every figure of the four experiments."
     first, later = scored[FIRST], {k: v for k, v in scored.items() if k != FIRST}
     texts = [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []
@@ -543,7 +543,7 @@ def run_mark(
     seed: int = 0,
     size: Size | None = None,             # other numbers than QUICK and FULL
     prompted: bool = False,               # agents that ask the model, as in the paper; it must be able to write JSON
-) -> dict[str, Any]:
+) -> Result:
     """The MARK paper's experiments on MedMCQA's scoring half, or on our own questions without `MEMKIT_DATA`
     (MARK §3)."""
     from memkit.models.embed import MiniLM, Remembered
@@ -556,7 +556,7 @@ def run_mark(
 def run_trust(
     full: bool = False,   # four seeds of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:
     ours)."""
     from memkit.models.embed import MiniLM, Remembered

@@ -668,7 +668,7 @@ def _html(t: PaperTable) -> str:
 
 # %% ../../nbs/experiments/01_result.ipynb #1cb5bf09
 def number_table(
-    result: Result,
+    result: Result | None,        # None: the run that travels with memkit
     paper: str,                   # one of PAPERS
     table: str,                   # such as 'Table 3'
     title: str,
@@ -678,7 +678,8 @@ def number_table(
 ) -> PaperTable:
     """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns. Raises
     the errors of `of_paper` and `rows_of`."""
-    found = rows_of(of_paper(result, paper), table)
+    result = of_paper(result, paper)
+    found = rows_of(result, table)
     names = rows if isinstance(rows, Mapping) else {n: n for n in rows or dict.fromkeys(r for r, _ in found)}
     there = {(n, m): found[n, m] for n in names for m in metrics if (n, m) in found}
     if not there:

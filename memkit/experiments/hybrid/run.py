@@ -560,7 +560,7 @@ def table_1(
         **{n: n for n in (*MISTRAL, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)},
         RETRIEVAL: "retrieval alone, quoted"}
     notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
-    return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
+    return number_table(result, "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #00176e4d
 def table_2(
@@ -569,7 +569,7 @@ def table_2(
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
     rows = {f"{PAPERS}, {m}": m for m in (NO, ONE, TWO, OTHER)}
     return number_table(
-        _run(result), "hybrid", "Table 2", "what memories do to the paper's chatbot",
+        result, "hybrid", "Table 2", "what memories do to the paper's chatbot",
         {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"}, rows,
         [_ENCODER])
 
@@ -587,7 +587,7 @@ def table_3(
         _ENCODER.split(" Perplexity")[0],
     ]
     return number_table(
-        _run(result), "hybrid", "Table 3", "retrieval alone",
+        result, "hybrid", "Table 3", "retrieval alone",
         {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #2dcc19d1

@@ -609,7 +609,7 @@ def _scores(result: Result | None, table: str, about: str, rows: Sequence[str]) 
     note = ("The paper's: its own dialogues, LLaMA-7B. Win rate: by rules against the standard model, ties half; the "
             "paper's by a scoring of its own.")
     heads = {t: t.replace("against standard", "against the standard") for t in TASKS}
-    return number_table(of_paper(result, "malp"), "malp", table, about, heads, rows, [note])
+    return number_table(result, "malp", table, about, heads, rows, [note])
 
 def table_2(
     result: Result | None = None,

@@ -294,7 +294,7 @@ def table_2(
 ) -> PaperTable:
     "The cost of ten ratings, within films (MAP Table 2)."
     heads = dict(zip(PER_TEN, ("dollars for 10 ratings", "tokens of a prediction")))
-    return number_table(_run(result), "map", "Table 2", "cost, films from films", heads, notes=[_TOKENS])
+    return number_table(result, "map", "Table 2", "cost, films from films", heads, notes=[_TOKENS])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #4612a41b
 def table_3(
@@ -316,7 +316,7 @@ def table_4(
     "The cost of ten histories, across domains (MAP Table 4)."
     heads = dict(zip(PER_TEN_BOOKS, ("dollars for 10 histories", "tokens of a prompt")))
     return number_table(
-        _run(result), "map", "Table 4", "cost, books from films", heads, (VANILLA, "MAP", "MAP, plain lines"),
+        result, "map", "Table 4", "cost, books from films", heads, (VANILLA, "MAP", "MAP, plain lines"),
         [_TOKENS + " MAP in plain lines leaves the instructions out."])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #870f10ba

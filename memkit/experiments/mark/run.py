@@ -402,43 +402,32 @@ def table_3(
         tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #02763c6a
-_COUNTS = {m: m for m in ("mean", "std", "min", "max")}
+_COUNTS, _COUNTED = {m: m for m in ("mean", "std", "min", "max")}, ("turns", "tokens", "words")
 
 def table_4(
     result: Result | None = None,
 ) -> PaperTable:
     "The conversations that corrected the first answers (MARK Table 4)."
-    return number_table(
-        _run(result),
-        "mark",
-        "Table 4",
-        "conversations of experiment 2",
-        _COUNTS,
-        ("turns", "tokens", "words"),
-        [
-            "Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person "
-            "and GPT-3.5, 46 conversations."
-        ],
-    )
+    note = ("Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person "
+            "and GPT-3.5, 46 conversations.")
+    return number_table(result, "mark", "Table 4", "conversations of experiment 2", _COUNTS, _COUNTED, [note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d62776da
 def table_5(
     result: Result | None = None,
 ) -> PaperTable:
     "Memories that a conversation left (MARK Table 5)."
-    return number_table(
-        _run(result), "mark", "Table 5", "memories per conversation",
-        {"memories per conversation": "memories per conversation"},
-        notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."])
+    what = "memories per conversation"
+    note = "The paper's agents are prompts to a large model; ours are rules and small models, and write less."
+    return number_table(result, "mark", "Table 5", what, {what: what}, notes=[note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e3fb486d
 def table_6(
     result: Result | None = None,
 ) -> PaperTable:
     "The conversations about what was still wrong (MARK Table 6)."
-    return number_table(
-        _run(result), "mark", "Table 6", "conversations of experiment 4", _COUNTS, ("turns", "tokens", "words"),
-        ["15 questions that were still wrong with memory, corrected by another user."])
+    note = "15 questions that were still wrong with memory, corrected by another user."
+    return number_table(result, "mark", "Table 6", "conversations of experiment 4", _COUNTS, _COUNTED, [note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #b709a9a3
 def table_7(

@@ -9,7 +9,7 @@ __all__ = ['SHOWN', 'SETS', 'LINES', 'DASHES', 'HUES', 'MARKS', 'PARTS', 'SCRIPT
 
 # %% ../../nbs/arena/05_page.ipynb #971b240a
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
 from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
-from ..experiments.result import Result, PaperPicture, SMALLEST, sheet
+from ..experiments.result import Palette, PaperPicture, Result, SMALLEST, sheet
 from ..experiments.result import table_text
 from ..files import own_data, write_file
 from ..widgets.draw.scene import escape
@@ -75,7 +75,7 @@ def _half(values: "DataFrame") -> "DataFrame":
     return 1.96*values.sem()
 
 # %% ../../nbs/arena/05_page.ipynb #03cf7c05
-def draw_recall(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall@10 on each set, an entrant a line."
     names, some = _order(table), table[table.measure == "recall@10"]
     for k, (set, of) in enumerate(some.groupby("set", sort=False)):
@@ -98,7 +98,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0,
 HUES = ("ink", "navy", "orange", "red", "green", "mauve", "blue", "soft")
 MARKS = "osDX^vPh"
 
-def draw_tokens(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_tokens(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall by the number of tokens that the pieces may take, over all sets."
     of = table[table.measure.str.startswith("recall in")].groupby(["entrant", "measure"]).value
     means, half = of.mean(), _half(of)
@@ -118,7 +118,7 @@ def draw_tokens(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
 # %% ../../nbs/arena/05_page.ipynb #9f820b7d
 PARTS = {"right": ("navy", ""), "abstained": ("paper", "//"), "outdated": ("orange", ""), "invented": ("red", "")}
 
-def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_answers(ax: "Axes", table: "DataFrame", c: Palette):
     "What the shared reader answers; abstaining is right where nothing was told, and stands in right then."
     some = table[table.measure.isin(PARTS)].pivot_table("value", ["entrant", "digest"], "measure").fillna(0.)
     if some.empty: return ax.set_axis_off()
@@ -141,7 +141,7 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
               title="Lines: 95 % intervals of “right”", title_fontsize=SMALLEST)
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7
-def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_cost(ax: "Axes", table: "DataFrame", c: Palette):
     "Milliseconds to write a turn and to recall, on logarithmic axes."
     means = table.pivot_table("value", "entrant", "measure")
     if not {"ms to write", "ms to recall"} <= {*means}: return ax.set_axis_off()
@@ -162,7 +162,7 @@ def page(run: Result) -> PaperPicture:
     "The page of figures of a run."
     table = frame(run)
     n = table.entrant.nunique()
-    def drawn(c: Mapping[str, str]) -> "Figure":
+    def drawn(c: Palette) -> "Figure":
         figure = sheet(5.6 + .36*n, 12.5)
         axes = figure.subplots(2, 2)
         for draw, ax in zip((draw_recall, draw_answers, draw_tokens, draw_cost), axes.flat): draw(ax, table, c)

@@ -28,8 +28,8 @@ from ...evaluate.intervals import (
 from .conversation import conversation_rows
 from .retrieval import Asked, ask, experiment_corpus, focus_of, retrieval_rows
 from ..result import (
-    Card, PaperPicture, PaperTable, Result, Rows, diagram, figure, intervals, legend_below, number, number_table,
-    of_paper, provenance, result, rows_of, sheet)
+    Card, Palette, PaperPicture, PaperTable, Result, Rows, diagram, figure, intervals, legend_below, number,
+    number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ...hybrid.fallback import Calibration
@@ -507,7 +507,7 @@ def figure_2(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d54cb46a
 _THIRD = {HYBRID: ("blue", "o", "-", 1.5), PAPERS: ("orange", "s", ":", 2.2)}   # colour, marker, dash, the mean's place
 
-def _scores(axes: "Axes", c: Mapping[str, str], scores: Mapping[str, Sequence[float]]):
+def _scores(axes: "Axes", c: Palette, scores: Mapping[str, Sequence[float]]):
     "A line for each chatbot, and its mean on the right."
     for who, (colour, mark, dash, away) in _THIRD.items():
         n = len(scores[who])
@@ -532,7 +532,7 @@ def figure_3(
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
         _scores(axes, c, scores)

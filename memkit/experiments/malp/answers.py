@@ -186,7 +186,7 @@ def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #70c00b15
 def table_5_rows(
-    rows: Sequence[Mapping[str, Any]],  # Table 2's among them
+    rows: Rows,  # Table 2's among them
 ) -> Rows:
     "The ablation: standard, injection, DPeM, LoRA, MaLP (MaLP §4.4, Table 5)."
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}

@@ -22,7 +22,8 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.judge import Agreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
 from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
-from ..result import Result, Rows, BARS, PaperPicture, SMALLEST, intervals, of_paper, rows_of, sheet
+from ..result import (
+    BARS, Palette, PaperPicture, Result, Rows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
     BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, Item, Key, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
     answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
@@ -129,7 +130,7 @@ def case_text(
     return "\n".join(out)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e04743a6
-def case_rows(case: Sequence[Mapping[str, Any]]) -> Rows:
+def case_rows(case: Rows) -> Rows:
     "The case study's scores as rows; one answer each, so no interval."
     note = "one answer; the rubric's points here, people's in the paper"
     return [figure("Figure 5", c["memory"], "score, of 10", c["score"], c["paper"], note=note, n=1) for c in case]
@@ -513,7 +514,7 @@ _LOOKS = {   # colour, marker, line
     STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
 _COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
 
-def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
+def _curve(axes: "Axes", c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
            look: tuple[str, str, str]):
     (colour, mark, dash), rows = look, list(at.values())
     x = [n + .008*max(at)*shift for n in at]
@@ -526,7 +527,7 @@ def _three_curves(result: Result | None, table: str, metrics: Sequence[str], loo
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
     curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)
         for axes, metric in zip(grid.flat, metrics):

@@ -14,8 +14,8 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..result import (
-    BARS, Card, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, number, number_table, of_paper,
-    papers_mark, provenance, result, rows_of, sheet)
+    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, number, number_table,
+    of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
@@ -115,7 +115,7 @@ def figure_5(
     return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
-def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, scores: np.ndarray,
+def _draw_history(c: Palette, rated: Sequence[Rated], target: Any, scores: np.ndarray,
                   shown: Sequence[Rated]) -> "Figure":
     figure = sheet(3.7)
     axes = figure.subplots()
@@ -187,7 +187,7 @@ _SEVEN = {
         "item + user bias (control)": (("item + user bias",), "mauve", "P", ":")}}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
-def _panel(axes: "Axes", c: Mapping[str, str], curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
+def _panel(axes: "Axes", c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars; a line through a curve of many lengths, or a smoothed one beside its points."
     for i, name in enumerate(n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
@@ -205,7 +205,7 @@ def _error_picture(
     printed: Mapping[str, Mapping[int, float]], x: str, note: str, smooth: bool
 ) -> PaperPicture:
     "What predicts by reading on the left, with the paper's points; what predicts by numbers on the right."
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(5.6)
         both = figure.subplots(1, 2, sharey=True)
         for axes, (title, looks) in zip(both, panels.items()):

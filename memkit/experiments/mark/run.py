@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..result import (
-    Result, Rows, BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
+    BARS, Palette, PaperPicture, Result, Rows, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from .again import (
     AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
     coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
@@ -58,7 +58,7 @@ FEATURES = (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #88535a17
 def table_1_rows(
-    rows: Sequence[Mapping[str, Any]],   # every other figure of the experiment
+    rows: Rows,   # every other figure of the experiment
     build_ms: float,                     # to build memories from an exchange
 ) -> Rows:
     "The paper's comparison in figures of ours (MARK Table 1)."
@@ -176,7 +176,7 @@ def figure_1(
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
-def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
+def _boxes(c: Palette, of: Mapping[bool, list[Scored]]) -> "Figure":
     "Box plots of right and wrong answers at each weight."
     figure, ink = sheet(3.8), {"color": c["ink"]}
     axes = figure.subplots()
@@ -212,7 +212,7 @@ def figure_2(
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
-def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str, Any]]):
+def _means(axes: "Axes", c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
     "A thick line across each region at its mean, with the interval of the mean."
     for (region, ok), m in means.items():
         _, colour, _, shift = _THIRD[ok]
@@ -231,7 +231,7 @@ def figure_3(
              if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}")))}
     told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
                      for ((a, b), ok), m in means.items())
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(4.1)
         axes = figure.subplots()
         for edge in sorted({e for region in REGIONS for e in region}):
@@ -252,7 +252,7 @@ _FOURTH = {
     AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
     RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
 
-def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
+def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
     "Bars in three groups, with their intervals and the paper's marks."
     figure = sheet(4)
     axes = figure.subplots()
@@ -292,7 +292,7 @@ def figure_4(
     return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c4a5f851
-def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":
+def _sides(rows: Rows, c: Palette) -> "Figure":
     "Level bars, controls in grey."
     figure = sheet(.36*len(rows) + 1.6)
     axes = figure.subplots()

@@ -468,7 +468,7 @@ def wrapped(
     return lines
 
 # %% ../../nbs/experiments/01_result.ipynb #795f85dc
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Card:
     "A box with text."
     key: str               # its name for arrows
@@ -478,7 +478,6 @@ class Card:
     title: str = ""
     text: str = ""
     colour: str = "blue"   # of its left edge
-    filled: bool = True    # does it have a background?
 
 # %% ../../nbs/experiments/01_result.ipynb #1768e2e2
 _PAD, _CARD_GAP, _CARD_MARGIN = .12, .38, .08   # inches: inside a card, between columns, around
@@ -519,8 +518,7 @@ def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, flo
 # %% ../../nbs/experiments/01_result.ipynb #bff9a290
 def _draw_card(axes: "Axes", p: _Placed, c: Palette):
     from matplotlib.patches import Rectangle
-    if p.card.filled:
-        axes.add_patch(Rectangle((p.x, p.y), p.w, p.h, facecolor=c["card"], edgecolor=c["line"], linewidth=0.8))
+    axes.add_patch(Rectangle((p.x, p.y), p.w, p.h, facecolor=c["card"], edgecolor=c["line"], linewidth=0.8))
     axes.add_patch(Rectangle((p.x, p.y), .06, p.h, facecolor=c[p.card.colour], edgecolor="none"))
     y = p.y + (p.h - _LINE*(len(p.title) + len(p.text)))/2
     for i, line in enumerate([*p.title, *p.text]):

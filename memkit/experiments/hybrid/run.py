@@ -469,8 +469,7 @@ def figure_1(
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
         share = f"{measured(r, table, row, metric)}: {what}"
-        cards += [Card(key=name, row=i, title=name, text=does),
-                  Card(key=f"{name} fails", row=i, column=1, title=fails, text=share, colour="orange")]
+        cards += [Card(name, i, 0, 1, name, does), Card(f"{name} fails", i, 1, 1, fails, share, "orange")]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram(
         "hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.",
@@ -479,8 +478,7 @@ def figure_1(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
 def _system(s: HybridSettings) -> list[Card]:
     "The cards of Figure 2."
-    names = "key row column span title text colour".split()
-    cards = (
+    cards = (     # name, row, column, columns wide, title, text, colour of the edge
         ("q", 0, 0, 3, "Question", "rewritten where it needs what was said before", "navy"),
         ("w", 1, 0, 1, "BM25", "finds words", "blue"),
         ("d", 1, 1, 1, "MiniLM", "finds meaning", "blue"),
@@ -491,7 +489,7 @@ def _system(s: HybridSettings) -> list[Card]:
         ("g", 4, 0, 2, "Language model", "writes; sentences without support are taken out", "navy"),
         ("x", 4, 2, 1, "Fallback", "says so where nothing shown answers", "red"),
         ("s", 5, 0, 3, "Answer, with what was shown", "kept in SQLite, where the next turn recalls it", "deep"))
-    return [Card(**dict(zip(names, c))) for c in cards]
+    return [Card(*c) for c in cards]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #85776927
 _FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to

@@ -403,8 +403,7 @@ def beginning(
 
 def _cards(key: str, row: int, cells: Sequence[tuple[str, str]], colour: str = "blue") -> list[Card]:
     "A row of cards, one for each title and text."
-    return [Card(key=f"{key}{i}", row=row, column=i, title=title, text=text, colour=colour)
-            for i, (title, text) in enumerate(cells)]
+    return [Card(f"{key}{i}", row, i, 1, title, text, colour) for i, (title, text) in enumerate(cells)]
 
 def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
     "Arrows from the question down each column."
@@ -424,11 +423,10 @@ def figure_1(
         *facts, style = p["background"].split("\n")
         return "\n".join([*facts[:3], *[f"and {len(facts) - 3} more"]*(len(facts) > 3), style])
     n, same = len(two), len({p["b"] for p in two}) == 1
-    cards = [Card(key="q", row=0, span=n, title="Asked by both" if n > 1 else "Asked", text=query, colour="navy"),
+    cards = [Card("q", 0, 0, n, "Asked by both" if n > 1 else "Asked", query, "navy"),
              *_cards("k", 1, [(f"Known of patient {i}", known(p)) for i, p in enumerate(two, 1)], "orange"),
              *_cards("a", 2, [("With DPeM's memories", beginning(p["a"])) for p in two]),
-             Card(key="s", row=3, span=n, title="Without a memory" + ", to both"*same, text=beginning(two[0]["b"]),
-                  colour="faint")]
+             Card("s", 3, 0, n, "Without a memory" + ", to both"*same, beginning(two[0]["b"]), "faint")]
     return diagram("malp, Figure 1", "The same query of two patients, and answers as the embedded model wrote them.",
                    cards, _chains(n, "k", "a"), columns=n)
 
@@ -440,17 +438,15 @@ def figure_2(
     of_paper(result, "malp")
     s, w = DPeMSettings(), LoraSettings()
     cards = [
-        Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
-        Card(key="c", row=1, span=3, title="Coordinator: rehearsal",
-             text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
-        Card(key="l", row=1, column=3, title="LoRA", colour="deep",
-             text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds"),
+        Card("d", 0, 0, 4, "Dialogue, round by round", "patient and assistant", "navy"),
+        Card("c", 1, 0, 3, "Coordinator: rehearsal",
+             "learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
+        Card("l", 1, 3, 1, "LoRA", f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds", "deep"),
         *_cards("w", 2, [("Working memory", f"{s.working_size} notes, one round"),
                          ("Short-term", f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds"),
                          ("Long-term", f"said {s.promote_at} times; stays")], "orange"),
-        Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"),
-        Card(key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer",
-             colour="navy")]
+        Card("r", 3, 0, 3, "Retriever", "words and meaning, for the new query"),
+        Card("m", 4, 0, 4, "Model, with the user's weights and memories", "writes the answer", "navy")]
     arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w0", "what is new"), ("w0", "w1", ""), ("w1", "w2", ""),
               ("w1", "r", ""), ("w2", "r", ""), ("r", "m", ""), ("l", "m", "")]
     about = "Dialogues become memories and weights; a query gets both."
@@ -489,9 +485,8 @@ def figure_3(
                          ("Phrases", "families of sentences, each half to train or to score")], "navy"),
         *_cards("p", 1, [("Profile", "facts that may change, and one of six ways to be answered"),
                          ("Doctor", "knows every dose and what forbids it")], "orange"),
-        Card(key="v", row=2, span=2, title="Dialogues", text=told),
-        Card(key="g", row=3, span=2, title="Gold", colour="deep",
-             text="which round tells what, what is out of date, which answer would do harm")]
+        Card("v", 2, 0, 2, "Dialogues", told),
+        Card("g", 3, 0, 2, "Gold", "which round tells what, what is out of date, which answer would do harm", "deep")]
     arrows = [(a, b, "") for a, b in (("f0", "p0"), ("f1", "p1"), ("p0", "v"), ("p1", "v"), ("v", "g"))]
     return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows,
                    columns=2)
@@ -580,8 +575,7 @@ def figure_5(
     shown = ["\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none" for one in case]
     people = [f"by rules; people gave the paper's {one['paper']:g}" + ", with trained weights"*(one["memory"] == DPEM)
               for one in case]
-    cards = [Card(key="q", row=0, span=n, title="A patient with diabetes who likes it concise asks", text=CASE_QUERY,
-                  colour="navy"),
+    cards = [Card("q", 0, 0, n, "A patient with diabetes who likes it concise asks", CASE_QUERY, "navy"),
              *_cards("m", 1, [(f"Memory: {one['memory']}", text) for one, text in zip(case, shown)], "orange"),
              *_cards("a", 2, [("Answer", beginning(one["answer"], 150)) for one in case]),
              *_cards("s", 3, [(f"{one['score']:.1f} of 10", text) for one, text in zip(case, people)], "deep")]

@@ -40,9 +40,6 @@ CLASSICAL = "Without a language model"   # the table of what needs none
 def _run(result: Result | None) -> Result:
     return of_paper(result, "map")
 
-def _card(key: str, row: int, column: int, title: str, text: str, colour: str = "blue", span: int = 1) -> Card:
-    return Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
-
 def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns: int = 1) -> PaperPicture:
     "Cards and arrows, each arrow as two letters: from, to."
     return diagram(f"map, Figure {number}", alt, cards, [(*a, "") for a in arrows.split()], columns)
@@ -55,14 +52,14 @@ def figure_1(
     Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
     types = "asks (A), tells (B), both, or neither (C), each with a probability"
-    cards = [_card("m", 0, 0, "Message", "of one user", "navy", 4), _card("d", 1, 0, "Detection", types, span=4),
-             _card("b", 2, 0, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
-             _card("p", 2, 1, "Profile", "a row a rating, old ones kept", "orange"),
-             _card("a", 2, 2, "A: retrieval", f"{s.recalled} ratings most like the target"),
-             _card("c", 2, 3, "C: talk", f"the last {s.rounds} rounds", "faint"),
-             _card("n", 3, 0, "Reply", "says what was noted, asks back where it looks like a slip", "navy", 2),
-             _card("x", 3, 2, "Predictor", f"a formula ranks {s.n} items", "navy"),
-             _card("y", 3, 3, "Model", "talks; has no part in the ranking", "navy")]
+    cards = [Card("m", 0, 0, 4, "Message", "of one user", "navy"), Card("d", 1, 0, 4, "Detection", types),
+             Card("b", 2, 0, 1, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
+             Card("p", 2, 1, 1, "Profile", "a row a rating, old ones kept", "orange"),
+             Card("a", 2, 2, 1, "A: retrieval", f"{s.recalled} ratings most like the target"),
+             Card("c", 2, 3, 1, "C: talk", f"the last {s.rounds} rounds", "faint"),
+             Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
+             Card("x", 3, 2, 1, "Predictor", f"a formula ranks {s.n} items", "navy"),
+             Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
     return _diagram(1, "A message is sorted, then rates, asks, or just talks.", cards, "md db da dc bp pa bn ax cy", 4)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
@@ -73,9 +70,9 @@ def figure_2(
     _run(result)
     short = [m for m in labelled_messages("train") if len(m.text) < 60 and not m.hard]
     looks = {RECOMMEND: ("asks", "blue"), PREFERENCE: ("tells", "orange"), OTHER: ("neither", "faint")}
-    cards = [_card("s", 0, 0, "Instructions", detection_messages("?")[0].text, "navy", 3)]
+    cards = [Card("s", 0, 0, 3, "Instructions", detection_messages("?")[0].text, "navy")]
     for i, (t, (word, colour)) in enumerate(looks.items()):
-        cards.append(_card(t, 1, i, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
+        cards.append(Card(t, 1, i, 1, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
     return _diagram(2, "The prompt of the detection module, and messages of memkit's training data.", cards,
                     "sA sB sC", 3)
 
@@ -98,8 +95,8 @@ def figure_4(
     _run(result)
     rated, target = example()
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
-    cards = [_card("p", 0, 0, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
-             _card("a", 1, 0, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
+    cards = [Card("p", 0, 0, 1, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
+             Card("a", 1, 0, 1, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
     return _diagram(4, "What the model reads before it predicts a rating.", cards, "pa")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
@@ -110,8 +107,8 @@ def figure_5(
     _run(result)
     one = labelled_updates("tune")[0]
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
-    cards = [_card("s", 0, 0, "Instructions", update_messages("?")[0].text, "navy", 2),
-             _card("m", 1, 0, "Message", one.text, "orange"), _card("r", 1, 1, "Row of the profile", row, "deep")]
+    cards = [Card("s", 0, 0, 2, "Instructions", update_messages("?")[0].text, "navy"),
+             Card("m", 1, 0, 1, "Message", one.text, "orange"), Card("r", 1, 1, 1, "Row of the profile", row, "deep")]
     return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7

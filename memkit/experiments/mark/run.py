@@ -155,8 +155,7 @@ def _first_cards() -> list[Card]:
              f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", "navy"),
         ("x", 5, 0, 3, "Answer, and what people say of it",
              "right and wrong count for the memories that were shown", "deep"))
-    return [Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
-            for key, row, column, span, title, text, colour in boxes]
+    return [Card(*box) for box in boxes]
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #0ec160c1
 def figure_1(
@@ -334,7 +333,7 @@ def figure_6(
     for i, l in enumerate(lines):
         column, colour = look.get(l["who"], (1, "blue"))
         text = l["text"] or "(nothing)"
-        cards.append(Card(key=str(i), row=i, column=column, span=4, title=l["who"], text=text, colour=colour))
+        cards.append(Card(str(i), i, column, 4, l["who"], text, colour))
     return diagram(
         "mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=0.15
     )

@@ -193,10 +193,10 @@ LIBRARIES = (
     "transformers", "peft", "accelerate")
 
 # %% ../../nbs/benchmarks/01_timing.ipynb #dac274e5
-def versions() -> dict[str, str | None]:  # None: not installed
+def versions(names: Sequence[str] = LIBRARIES) -> dict[str, str | None]:  # None: not installed
     "The version of each library that takes part (ours)."
     found = {}
-    for name in LIBRARIES:
+    for name in names:
         try: found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError: found[name] = None
     return found

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.resources import files
 from io import BytesIO, StringIO
 from math import isfinite
@@ -74,10 +74,6 @@ def figure(
 # %% ../../nbs/experiments/01_result.ipynb #8b1593e0
 COUNTERS = ("ir-measures", "rouge-score", "peft")  # libraries beside those of a benchmark
 
-def _installed(name: str) -> str | None:
-    try: return metadata.version(name)
-    except metadata.PackageNotFoundError: return None
-
 # %% ../../nbs/experiments/01_result.ipynb #d628bc6d
 def digest(
     texts: Iterable[str | Document],
@@ -111,7 +107,7 @@ def provenance(
     return {
         "seed": int(seed), "models": list(models), "encoder": encoder,
         "data": {name: digest(texts) for name, texts in data.items()}, "code": code_digest(),
-        "versions": versions() | {name: _installed(name) for name in COUNTERS}, "machine": machine(),
+        "versions": versions() | versions(COUNTERS), "machine": machine(),
         "started": started.isoformat(), "seconds": (ended - started).total_seconds()}
 
 # %% ../../nbs/experiments/01_result.ipynb #1a0409d4

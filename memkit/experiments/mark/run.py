@@ -444,7 +444,9 @@ def table_7(
             cells += [Cell("–".join(dict.fromkeys(said))), Cell(printed)]
         lines.append(Line(name, tuple(cells)))
     heads = tuple((m, who) for m in ("trust", "persistence", "needed", "kept") for who in (HERE, PAPER))
-    note = f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns differ, the notes of nbs/mark/02_trust say which reading gives the print."
+    note = (f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the "
+            "paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns "
+            "differ, the notes of nbs/mark/02_trust say which reading gives the print.")
     return PaperTable("mark, Table 7", "when a memory is kept", heads, tuple(lines), (note,))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8866bfaa

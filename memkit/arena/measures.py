@@ -29,7 +29,7 @@ from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
 from .sets import Ask, Talk, first_part, load_set
 from ..experiments.answers.run import harmful, matches, right
-from ..experiments.result import figure
+from ..experiments.result import Rows, figure
 from ..files import public_data
 from ..malp.corpora import load_chatdoctor, load_malp_dialogues
 from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
@@ -256,7 +256,7 @@ def years_talk() -> Talk:
     except (FileNotFoundError, IndexError): return first_part(load_set("patients").talks[0], 80)
 
 # %% ../../nbs/arena/03_measures.ipynb #2c6db37e
-def years_rows(sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: Talk | None = None) -> list[dict[str, Any]]:
+def years_rows(sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: Talk | None = None) -> Rows:
     "Recall, tokens and milliseconds by the length of the past, for raw turns and for MaLP's notes."
     talk, rows = talk or years_talk(), []
     for n in sizes:
@@ -293,7 +293,7 @@ def told_to_colleague(name: str, row: Mapping, embedder: Embedder, one: bool = F
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 POOL = "one history for all"
 
-def people_rows(most: int = 24, names: Sequence[str] | None = None) -> list[dict[str, Any]]:   # None: all designs
+def people_rows(most: int = 24, names: Sequence[str] | None = None) -> Rows:   # None: all designs
     "How many corrections reach a colleague, and how often something does that never may."
     embedder, rows = Remembered(MiniLM(), keep=True), corrections(most)
     names = [n for n in names or assistants() if design(n).of_dialogue]

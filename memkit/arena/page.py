@@ -9,15 +9,15 @@ __all__ = ['SHOWN', 'SETS', 'LINES', 'DASHES', 'HUES', 'MARKS', 'PARTS', 'SCRIPT
 
 # %% ../../nbs/arena/05_page.ipynb #971b240a
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
-from .run import PAIRED, as_result, ask_row, frame, joined, run_values
+from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
-from ..experiments.result import PaperPicture, SMALLEST, sheet
+from ..experiments.result import Palette, PaperPicture, Result, SMALLEST, sheet
 from ..experiments.result import table_text
 from ..files import own_data, write_file
 from ..widgets.draw.scene import escape
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SHOWN = ("recall@5", "recall@10", "recall in 128 tokens", "answer shown", "newest first", "right", "outdated",
          "invented", "abstained", "forgotten", "tokens", "ms to recall", "ms to write", "bytes")
 
-def board(run: Mapping[str, Any], set: str | None = None) -> "DataFrame":   # None: all sets together
+def board(run: Result, set: str | None = None) -> "DataFrame":   # None: all sets together
     "The mean of each measure, an entrant a row, in the order of recall@10."
     table = frame(run)
     if set: table = table[table.set == set]
@@ -42,7 +42,7 @@ def board(run: Mapping[str, Any], set: str | None = None) -> "DataFrame":   # No
     return means.sort_values(best, ascending=False, kind="stable")
 
 # %% ../../nbs/arena/05_page.ipynb #63820f3e
-def board_text(run: Mapping[str, Any]) -> str:
+def board_text(run: Result) -> str:
     "The means of each set, as text."
     out = []
     for set in dict.fromkeys(a["set"] for a in run["asks"]):
@@ -53,7 +53,7 @@ def board_text(run: Mapping[str, Any]) -> str:
     return "\n".join([*out, *beyond, *(f"not here: {line}" for line in run["provenance"].get("missing", ()))])
 
 # %% ../../nbs/arena/05_page.ipynb #e67677f3
-def published_run() -> dict[str, Any]:
+def published_run() -> Result:
     "The arena's run that travels with memkit."
     return json.loads(own_data("results/arena.json").read_text(encoding="utf-8"))
 
@@ -75,7 +75,7 @@ def _half(values: "DataFrame") -> "DataFrame":
     return 1.96*values.sem()
 
 # %% ../../nbs/arena/05_page.ipynb #03cf7c05
-def draw_recall(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall@10 on each set, an entrant a line."
     names, some = _order(table), table[table.measure == "recall@10"]
     for k, (set, of) in enumerate(some.groupby("set", sort=False)):
@@ -98,7 +98,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0,
 HUES = ("ink", "navy", "orange", "red", "green", "mauve", "blue", "soft")
 MARKS = "osDX^vPh"
 
-def draw_tokens(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_tokens(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall by the number of tokens that the pieces may take, over all sets."
     of = table[table.measure.str.startswith("recall in")].groupby(["entrant", "measure"]).value
     means, half = of.mean(), _half(of)
@@ -118,7 +118,7 @@ def draw_tokens(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
 # %% ../../nbs/arena/05_page.ipynb #9f820b7d
 PARTS = {"right": ("navy", ""), "abstained": ("paper", "//"), "outdated": ("orange", ""), "invented": ("red", "")}
 
-def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_answers(ax: "Axes", table: "DataFrame", c: Palette):
     "What the shared reader answers; abstaining is right where nothing was told, and stands in right then."
     some = table[table.measure.isin(PARTS)].pivot_table("value", ["entrant", "digest"], "measure").fillna(0.)
     if some.empty: return ax.set_axis_off()
@@ -141,7 +141,7 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
               title="Lines: 95 % intervals of “right”", title_fontsize=SMALLEST)
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7
-def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
+def draw_cost(ax: "Axes", table: "DataFrame", c: Palette):
     "Milliseconds to write a turn and to recall, on logarithmic axes."
     means = table.pivot_table("value", "entrant", "measure")
     if not {"ms to write", "ms to recall"} <= {*means}: return ax.set_axis_off()
@@ -158,11 +158,11 @@ def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
     ax.grid(linewidth=.5)
 
 # %% ../../nbs/arena/05_page.ipynb #8d989652
-def page(run: Mapping[str, Any]) -> PaperPicture:
+def page(run: Result) -> PaperPicture:
     "The page of figures of a run."
     table = frame(run)
     n = table.entrant.nunique()
-    def drawn(c: Mapping[str, str]) -> "Figure":
+    def drawn(c: Palette) -> "Figure":
         figure = sheet(5.6 + .36*n, 12.5)
         axes = figure.subplots(2, 2)
         for draw, ax in zip((draw_recall, draw_answers, draw_tokens, draw_cost), axes.flat): draw(ax, table, c)
@@ -257,7 +257,7 @@ questions, with its 95 % interval.</p>
 <p id=card></p><div class=wide><table><thead><tr id=head></tr></thead><tbody id=body></tbody></table></div>"""
 
 # %% ../../nbs/arena/05_page.ipynb #2e6bc69b
-def _constants(run: Mapping[str, Any]) -> str:
+def _constants(run: Result) -> str:
     "What the script reads, as JavaScript."
     there = {m for of in run["values"].values() for m in of}
     there |= {m for costs in run["costs"].values() for c in costs for m in c}
@@ -267,7 +267,7 @@ def _constants(run: Mapping[str, Any]) -> str:
     return "\n".join(lines).replace("</", "<\\/")
 
 # %% ../../nbs/arena/05_page.ipynb #28f83770
-def leaderboard(run: Mapping[str, Any]) -> str:   # HTML
+def leaderboard(run: Result) -> str:   # HTML
     "A run as one HTML file that needs no kernel and no network."
     from base64 import b64encode
     title, p = "The arena: memories on the same conversations", run["provenance"]
@@ -279,17 +279,17 @@ def leaderboard(run: Mapping[str, Any]) -> str:   # HTML
             f"src='data:image/png;base64,{picture}'><script>{_constants(run)}{SCRIPT}</script></html>")
 
 # %% ../../nbs/arena/05_page.ipynb #73f9692c
-def save_run(run: Mapping[str, Any], path: Path) -> Path:
+def save_run(run: Result, path: Path) -> Path:
     "Write a run as JSON, without spaces: it has a number for each question."
     return write_file(path, json.dumps(run, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
-def save_board(run: Mapping[str, Any], folder: Path) -> list[Path]:
+def save_board(run: Result, folder: Path) -> list[Path]:
     "The leaderboard as HTML and the page of figures as PNG and SVG, light and dark."
     from memkit.experiments.result import save
     return [write_file(Path(folder)/"leaderboard.html", leaderboard(run)), *save(page(run), folder, "arena")]
 
 # %% ../../nbs/arena/05_page.ipynb #f5ea0995
-def good_at(run: Mapping[str, Any]) -> "DataFrame":
+def good_at(run: Result) -> "DataFrame":
     "For each set and measure: the best entrant, raw turns, and who is clearly ahead or behind of these."
     import pandas as pd
     sets, out = dict.fromkeys(a["set"] for a in run["asks"]), []
@@ -305,7 +305,7 @@ def good_at(run: Mapping[str, Any]) -> "DataFrame":
     return pd.DataFrame(out)
 
 # %% ../../nbs/arena/05_page.ipynb #521f317d
-def _clear(run: Mapping[str, Any], set: str, measure: str) -> tuple[str, str]:
+def _clear(run: Result, set: str, measure: str) -> tuple[str, str]:
     ahead, behind = [], []
     for r in run["rows"]:
         if r["table"] != f"Arena, {set}, in pairs" or r["metric"] != measure or not r["ci"]: continue
@@ -318,10 +318,10 @@ def _clear(run: Mapping[str, Any], set: str, measure: str) -> tuple[str, str]:
 def enter(
     name: str,
     make: Maker,                # from memkit.arena.entrants: of_retriever, of_memory, of_assistant
-    run: Mapping[str, Any],     # whose entrants it is to meet
+    run: Result,                # whose entrants it is to meet
     set: str = "voices",
     talks: int = 2,
-) -> dict[str, Any]:            # a run of these talks, with all entrants
+) -> Result:                    # a run of these talks, with all entrants
     "Let a memory of yours compete with a run on some of its conversations."
     some, known = load_set(set, most=talks).talks, [a["digest"] for a in run["asks"]]
     there = {ask_row(t, a)["digest"] for t in some for a in t.asks}
@@ -329,6 +329,5 @@ def enter(
     if not keep: raise ValueError(f"the runs share no question: this one has none of these talks of {set}")
     mine = run_values(some, {name: make}, progress=False)
     part = {n: {m: [xs[i] for i in keep] for m, xs in of.items()} for n, of in run["values"].items()}
-    others = as_result({"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}},
-                       run["provenance"])
-    return joined(others, mine)
+    others = {"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}}
+    return joined(others | {"rows": [], "provenance": run["provenance"]}, mine)

@@ -22,7 +22,7 @@ from .sets import CARDS, Ask, Talk, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now
 from ..evaluate.intervals import bootstrap, paired
-from ..experiments.result import figure, provenance, result
+from ..experiments.result import Result, Rows, figure, provenance, result
 from ..turn.engine import drop_texts
 
 # %% ../../nbs/arena/04_run.ipynb #fdec96fa
@@ -79,7 +79,7 @@ def forget_some(e: Entrant, talk: Talk, asks: Mapping[int, dict[str, float]], at
         asks[i]["forgotten"] = float(not back)
 
 # %% ../../nbs/arena/04_run.ipynb #e7a663cf
-def obeyed_rows() -> list[dict[str, Any]]:
+def obeyed_rows() -> Rows:
     "How often the obeying reply is chosen with what an entrant shows; and with the preference itself, as a limit."
     try: talks = load_set("prefeval").talks
     except FileNotFoundError: return []
@@ -127,7 +127,7 @@ def run_values(talks: Sequence[Talk], makers: Mapping[str, Maker], progress: boo
     return {"asks": rows, "values": values, "costs": costs}
 
 # %% ../../nbs/arena/04_run.ipynb #a4582619
-def frame(run: Mapping[str, Any]) -> "DataFrame":
+def frame(run: Result) -> "DataFrame":
     "A run as a tidy table: set, talk, kind, turns said before, digest, entrant, measure, value."
     import pandas as pd
     names, rows = ["set", "talk", "kind", "turns", "digest"], []
@@ -143,7 +143,7 @@ def frame(run: Mapping[str, Any]) -> "DataFrame":
 def _groups(t: "DataFrame") -> list[str] | None:
     return list(t.talk) if t.talk.nunique() > 1 else None
 
-def mean_rows(table: "DataFrame") -> list[dict[str, Any]]:
+def mean_rows(table: "DataFrame") -> Rows:
     "The mean of each measure, by set and entrant."
     out = []
     for (set, measure, name), t in table.groupby(["set", "measure", "entrant"], sort=False):
@@ -155,7 +155,7 @@ def mean_rows(table: "DataFrame") -> list[dict[str, Any]]:
 PAIRED = ("recall@5", "recall@10", "recall in 128 tokens", "answer shown", "newest first", "right", "outdated",
           "invented")
 
-def paired_rows(table: "DataFrame") -> list[dict[str, Any]]:
+def paired_rows(table: "DataFrame") -> Rows:
     "Each entrant less raw turns with the same search, on the same questions."
     out = []
     for (set, measure), of in table[table.measure.isin(PAIRED)].groupby(["set", "measure"], sort=False):
@@ -175,7 +175,7 @@ def length_of(turns: float) -> str:
     return next((f"up to {n:,} turns" for n in LENGTHS if turns <= n), f"more than {LENGTHS[-1]:,} turns")
 
 # %% ../../nbs/arena/04_run.ipynb #24b4383a
-def split_rows(table: "DataFrame") -> list[dict[str, Any]]:
+def split_rows(table: "DataFrame") -> Rows:
     "The same means by kind of question and by length."
     some, out = table[table.measure.isin(("recall@10", "right"))], []
     for (set, kind, measure, name), t in some.groupby(["set", "kind", "measure", "entrant"], sort=False):
@@ -196,7 +196,7 @@ def tokens_for(table: "DataFrame", name: str, share: float) -> float | None:   #
     return None
 
 # %% ../../nbs/arena/04_run.ipynb #b02ddc60
-def token_rows(table: "DataFrame") -> list[dict[str, Any]]:
+def token_rows(table: "DataFrame") -> Rows:
     "Tokens for what raw turns with the same search find in 256, by set, as a share of these."
     out, budget = [], 256
     for set, t in table[table.measure.str.startswith("recall in")].groupby("set", sort=False):
@@ -236,7 +236,7 @@ def run_arena(
     only: Sequence[str] = (),          # entrants, or mixtures; (): all entrants
     progress: bool = True,
     more: Mapping[str, Maker] = {},    # further entrants, such as peers
-) -> dict[str, Any]:                   # as every experiment's result, with asks, values and costs
+) -> Result:                           # as every experiment's result, with asks, values and costs
     "Every entrant on every set (ours). Raises `ValueError` for an entrant or a set that there isn't."
     if size not in SIZES: raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
     started, makers = utc_now(), entrants() | {n: m for n, m in MIXTURES.items() if n in only} | dict(more)
@@ -249,7 +249,7 @@ def run_arena(
     return as_result(run, where | {"size": size, "missing": missing}, more_rows)
 
 # %% ../../nbs/arena/04_run.ipynb #901ea521
-def as_result(run: Mapping[str, Any], where: Mapping[str, Any], more: Sequence[Mapping] = ()) -> dict[str, Any]:
+def as_result(run: Result, where: Mapping[str, Any], more: Sequence[Mapping] = ()) -> Result:
     "A run with its figures, and `more` of them."
     table = frame(run)
     rows = [*mean_rows(table), *paired_rows(table), *split_rows(table), *token_rows(table), *more]
@@ -257,7 +257,7 @@ def as_result(run: Mapping[str, Any], where: Mapping[str, Any], more: Sequence[M
     return result("arena", where, rows) | {"cards": cards} | {k: run[k] for k in ("asks", "values", "costs")}
 
 # %% ../../nbs/arena/04_run.ipynb #db945ca1
-def joined(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def joined(mine: Result, other: Result) -> Result:
     "A run with the entrants of another. Raises `ValueError` where they share no question."
     place = {a["digest"]: i for i, a in enumerate(other["asks"])}
     at = [place.get(a["digest"]) for a in mine["asks"]]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .searches import load_corpus
-from .timing import Agreement, Arm, Room, Size, compare, reason_of, row
+from .timing import Agreement, Arm, Room, Row, Size, compare, reason_of, row
 from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, rate, train
@@ -126,9 +126,10 @@ def measure(
 ) -> dict[str, Any]:     # losses; tokens, seconds and processor seconds of each step but the first; peak_mb
     "Train a LoRA on half of the layers in this process (MaLP §2.4.2, §4.1: r 8, alpha 32)."
     from memkit.train.adapters import LoraShape, lora_model, random_layers
-    from memkit.models.local import LocalLM
-    model, tokenizer = LocalLM.embedded(device="cpu").load()
-    model = _tiny_model(len(tokenizer)) if tiny else model
+    from memkit.models.local import LocalLM, embedded_folder
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+    model = _tiny_model(len(tokenizer)) if tiny else LocalLM.embedded(device="cpu").load()[0]
     examples = material(kind, SETTINGS.batch*steps, tokenizer)
     tuned = lora_model(model, LoraShape(layers=random_layers(model.config.num_hidden_layers, .5, 0)))
     marks, peak = [], _Peak()
@@ -191,7 +192,7 @@ def _agreement(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
 def training(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Rows about training a user's LoRA: speed and memory beside a plain loop, and two processes beside one."
     tiny, rounds = not size.public, 2 if size.passages else 1
     steps = {"visits": 3 if tiny else 8, "rounds": 24}
@@ -299,7 +300,7 @@ def _stored(memories: Any, dtype: str) -> tuple[Any, Any, Any, list[dict[str, np
 def requests_row(
     dtype: str,   # 'float32' or 'bfloat16'
     size: Size,
-) -> dict[str, Any]:
+) -> Row:
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
     from memkit.models.local import LocalLM
     from memkit.store.store import MemoryStore
@@ -321,7 +322,7 @@ def requests_row(
 # %% ../../nbs/benchmarks/03_models.ipynb #b3e3f3c7
 def _ready_row(
     lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
-) -> dict[str, Any]:
+) -> Row:
     "An adapter that isn't in memory, until it can answer."
     from memkit.train.adapters import PersonalLM
     one, model, folder = PersonalLM(lm, store, loaded=1), peer.load()[0], room.folder/"peft"
@@ -341,7 +342,7 @@ def _ready_row(
 # %% ../../nbs/benchmarks/03_models.ipynb #4a7b0e36
 def _read_row(
     lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
-) -> dict[str, Any]:
+) -> Row:
     "The bytes of an adapter, from the store and as a plain file."
     from memkit.train.adapters import base_digest, pack, unpack
     base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
@@ -360,7 +361,7 @@ def _size(store: Any) -> str: return f"{store.card('u0').size/1e6:.2f} MB"
 def load_rows(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Having a user's adapter ready, and reading its bytes (ours)."
     from memkit.models.local import fast_dtype
     from memkit.store.store import MemoryStore
@@ -373,7 +374,7 @@ def load_rows(
 def adapters(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Rows about users' adapters on the embedded model, in fp32 and in the faster format where this machine has one."
     import torch
     from memkit.models.local import fast_dtype

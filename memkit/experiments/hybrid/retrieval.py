@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
 from ...evaluate.intervals import paired, rank_scores
 from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
-from ..result import figure
+from ..result import Rows, figure
 from ...files import own_data, own_rows, public_data
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
@@ -360,7 +359,7 @@ def table_3(
     documents: Sequence[Document],
     trial: Trial,                 # of the form verbatim
     n_texts: int = 100,           # first documents compared as texts, which is slow
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's Table 3: retrieval alone (hybrid §6)."
     text, rows = {d.id: d.text for d in documents}, []
     reference = [text[a.relevant[0]] for a in trial.asked[:n_texts]]
@@ -386,7 +385,7 @@ def best_part(scores: Mapping[str, np.ndarray]) -> str:
     return max((WORDS, DENSE), key=lambda name: scores[name].mean())
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d8b84be9
-def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
+def form_rows(form: str, trial: Trial) -> Rows:
     "nDCG@10 of every search, and the difference between ours and the better of its sides."
     scores, table = trial.scores(), "Retrieval by form of question"
     rows = [figure(table, f"{form}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
@@ -402,7 +401,7 @@ def retrieval_rows(
     full: bool = False,                # 500 messages of each form instead of 40, 200 first documents instead of 20
     seed: int = 0,
     embedder: Embedder | None = None,  # None: MiniLM
-) -> list[dict[str, Any]]:             # rows, as `figure` makes them
+) -> Rows:                             # rows, as `figure` makes them
     "The paper's Table 3 and nDCG@10 for every form of question, on the scoring half (hybrid §6; forms ours)."
     trials = run_trials(documents, systems(), 500 if full else 40, "score", FORMS, seed, embedder)
     return table_3(documents, trials["verbatim"], 200 if full else 20) + [

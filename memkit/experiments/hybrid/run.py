@@ -28,8 +28,8 @@ from ...evaluate.intervals import (
 from .conversation import conversation_rows
 from .retrieval import Asked, ask, experiment_corpus, focus_of, retrieval_rows
 from ..result import (
-    Card, PaperPicture, PaperTable, diagram, figure, intervals, legend_below, number, number_table, of_paper,
-    provenance, result, rows_of, sheet)
+    Card, Palette, PaperPicture, PaperTable, Result, Rows, diagram, figure, intervals, legend_below, number,
+    number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ...hybrid.fallback import Calibration
@@ -337,7 +337,7 @@ def metric_rows(
     paper: Mapping[str, float] = {},          # the paper's figures by metric
     control: bool = False,
     but: Sequence[str] = (),                  # metrics to leave out
-) -> list[dict[str, Any]]:
+) -> Rows:
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
     return [
@@ -351,7 +351,7 @@ def difference_rows(
     table: str,
     scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
     pairs: Sequence[tuple[str, str]],                # conditions
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How much the first of each pair differs from the second on the same questions, those that both answered."
     out = []
     for a, b in pairs:
@@ -366,7 +366,7 @@ def difference_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #4e17152f
 def table_1_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
     controls = (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)
     rows = metric_rows("Table 1", HYBRID, scores[HYBRID], but=(RECALLED,))
@@ -383,7 +383,7 @@ def table_1_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #ab178899
 def table_2_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
     rows, there = [], {f"{PAPERS}, {NO}": scores[PAPERS]}
     there |= {name: scores[name] for name in (f"{PAPERS}, {m}" for m in (ONE, TWO, OTHER))}
@@ -395,7 +395,7 @@ def table_2_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #21423013
 def figure_3_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "BERTScore of each of the first 20 questions (hybrid Figure 3); the paper prints no single value."
     pairs = enumerate(zip(scores[HYBRID][BERT][:20], scores[PAPERS][BERT]), 1)
     return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
@@ -409,7 +409,7 @@ def generation_rows(
     given: bool = True,    # the paper's chatbot's perplexities after the prompt too? A second for each answer
     seed: int = 0,
     progress: bool = True,
-) -> list[dict[str, Any]]:  # rows
+) -> Rows:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
@@ -421,7 +421,7 @@ def generation_rows(
 def recall_rows(
     parts: Parts,
     items: Sequence[Item],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
@@ -430,11 +430,11 @@ def recall_rows(
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0fd523cc
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _run(result: Result | None) -> Result:
     return of_paper(result, "hybrid")
 
 def measured(
-    result: Mapping[str, Any],
+    result: Result,
     table: str, row: str, metric: str,
 ) -> str:   # the number, or that there is none
     "One number of a result as text."
@@ -462,15 +462,14 @@ STEPS = (
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #13401ab8
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_hybrid`; None: the stored run
+    result: Result | None = None,  # from `run_hybrid`; None: the stored run
 ) -> PaperPicture:
     """The steps of memkit's chatbot where an answer can fail, with success rates (hybrid Figure 1). Raises
     `ValueError` for another paper's result."""
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
         share = f"{measured(r, table, row, metric)}: {what}"
-        cards += [Card(key=name, row=i, title=name, text=does),
-                  Card(key=f"{name} fails", row=i, column=1, title=fails, text=share, colour="orange")]
+        cards += [Card(name, i, 0, 1, name, does), Card(f"{name} fails", i, 1, 1, fails, share, "orange")]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram(
         "hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.",
@@ -479,8 +478,7 @@ def figure_1(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
 def _system(s: HybridSettings) -> list[Card]:
     "The cards of Figure 2."
-    names = "key row column span title text colour".split()
-    cards = (
+    cards = (     # name, row, column, columns wide, title, text, colour of the edge
         ("q", 0, 0, 3, "Question", "rewritten where it needs what was said before", "navy"),
         ("w", 1, 0, 1, "BM25", "finds words", "blue"),
         ("d", 1, 1, 1, "MiniLM", "finds meaning", "blue"),
@@ -491,13 +489,13 @@ def _system(s: HybridSettings) -> list[Card]:
         ("g", 4, 0, 2, "Language model", "writes; sentences without support are taken out", "navy"),
         ("x", 4, 2, 1, "Fallback", "says so where nothing shown answers", "red"),
         ("s", 5, 0, 3, "Answer, with what was shown", "kept in SQLite, where the next turn recalls it", "deep"))
-    return [Card(**dict(zip(names, c))) for c in cards]
+    return [Card(*c) for c in cards]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #85776927
 _FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to
 
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
     _run(result)
@@ -507,7 +505,7 @@ def figure_2(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d54cb46a
 _THIRD = {HYBRID: ("blue", "o", "-", 1.5), PAPERS: ("orange", "s", ":", 2.2)}   # colour, marker, dash, the mean's place
 
-def _scores(axes: "Axes", c: Mapping[str, str], scores: Mapping[str, Sequence[float]]):
+def _scores(axes: "Axes", c: Palette, scores: Mapping[str, Sequence[float]]):
     "A line for each chatbot, and its mean on the right."
     for who, (colour, mark, dash, away) in _THIRD.items():
         n = len(scores[who])
@@ -521,7 +519,7 @@ def _scores(axes: "Axes", c: Mapping[str, str], scores: Mapping[str, Sequence[fl
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #551722db
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
     result without that figure."""
@@ -532,7 +530,7 @@ def figure_3(
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
         _scores(axes, c, scores)
@@ -549,7 +547,7 @@ _ENCODER = ("BERTScore: ours by MiniLM's sixth layer; the paper names no encoder
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #6779279e
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Chatbots, baselines and controls (hybrid Table 1). Raises `ValueError` for another paper's result."
     metrics = {
@@ -560,22 +558,22 @@ def table_1(
         **{n: n for n in (*MISTRAL, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)},
         RETRIEVAL: "retrieval alone, quoted"}
     notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
-    return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
+    return number_table(result, "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #00176e4d
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
     rows = {f"{PAPERS}, {m}": m for m in (NO, ONE, TWO, OTHER)}
     return number_table(
-        _run(result), "hybrid", "Table 2", "what memories do to the paper's chatbot",
+        result, "hybrid", "Table 2", "what memories do to the paper's chatbot",
         {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"}, rows,
         [_ENCODER])
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5c292a95
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Retrieval alone (hybrid Table 3). Raises `ValueError` for another paper's result."
     rows = {
@@ -587,7 +585,7 @@ def table_3(
         _ENCODER.split(" Perplexity")[0],
     ]
     return number_table(
-        _run(result), "hybrid", "Table 3", "retrieval alone",
+        result, "hybrid", "Table 3", "retrieval alone",
         {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #2dcc19d1
@@ -613,7 +611,7 @@ def run_hybrid(
     progress: bool = True,     # bars on stderr
     model: str = "embedded",   # the writer, as for `load_model`; perplexities always use the embedded model
     seed: int = 0,
-) -> dict[str, Any]:           # a result: `print_result` shows it, `save_result` writes it
+) -> Result:                   # a result: `print_result` shows it, `save_result` writes it
     """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
     `corpus_for` and `load_model`."""
     started, n = utc_now(), (FULL if full else QUICK)[1]
@@ -631,7 +629,7 @@ def run_hybrid(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #cd0db8a2
 def matrix_text(
-    result: Mapping[str, Any],
+    result: Result,
     table: str,               # such as 'Table 1'
     metrics: Sequence[str],   # its columns
 ) -> str:

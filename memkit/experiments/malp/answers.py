@@ -24,7 +24,7 @@ from fastcore.basics import chunked
 from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
-from ..result import figure
+from ..result import Rows, figure
 from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ...malp.memories import DialogueMemory
@@ -186,8 +186,8 @@ def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #70c00b15
 def table_5_rows(
-    rows: Sequence[Mapping[str, Any]],  # Table 2's among them
-) -> list[dict[str, Any]]:
+    rows: Rows,  # Table 2's among them
+) -> Rows:
     "The ablation: standard, injection, DPeM, LoRA, MaLP (MaLP §4.4, Table 5)."
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}
     return [
@@ -204,12 +204,12 @@ PAIRS = (
     *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #47220daa
-def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
+def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> Rows:
     "One row less another, on the same items."
     return [figure("Table 2, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
             for a, b in PAIRS if a in values and b in values]
 
-def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
+def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> Rows:
     "A measure of each row, with intervals by patient, and differences in pairs."
     rows = [_row(n, metric, bootstrap(v, groups=groups)) for n, v in values.items()]
     return rows + pairs_of(values, metric, groups)
@@ -219,7 +219,7 @@ def qa_rows(
     items: Sequence[Item],
     answers: Mapping[Key, str],   # those of QUOTED too
     visits: int,
-) -> list[dict[str, Any]]:        # rows for `result`
+) -> Rows:                        # rows for `result`
     "ROUGE-1 and ROUGE-L of the answers about the patient and about medicine (MaLP §4.3), and differences in pairs."
     names, rows = list(dict.fromkeys(key[0] for key in answers if key[1] == visits)), []
     for kind, title in (("profile", "Profile QA"), ("knowledge", "Knowledge QA")):
@@ -365,7 +365,7 @@ def style_rows(
     chosen: Mapping[Key, str],
     visits: int,
     metric: str = BY_EXAMPLE,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Accuracy of the preferred style (MaLP §4.3); chance is one in six."
     some = [i for i in items if i.kind == "preference"]
     names = dict.fromkeys(key[0] for key in chosen if key[1] == visits)
@@ -386,7 +386,7 @@ def response_rows(
     items: Sequence[Item],
     scores: Mapping[Key, RubricScore],
     visits: int,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a
     breach."""
     some, names = [i for i in items if i.kind == "response"], dict.fromkeys(k[0] for k in scores if k[1] == visits)
@@ -403,7 +403,7 @@ WEIGHTS = "needs trained weights; not part of the memory-only experiment"
 def weights_rows(
     rows: Sequence[str] = (LORA, MALP),
     why: str = WEIGHTS,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's figures, with nothing of ours beside them."
     return [figure("Table 2", row, task, None, paper_2(row, task)[0], note=why) for row in rows for task in TASKS]
 
@@ -413,7 +413,7 @@ CURVES = {"rubric total, of 10": "response", "Profile QA ROUGE-L": "profile", "s
 def figure_4_rows(
     values: Mapping[tuple[str, int, str], Sequence[float]],   # memory, rounds studied, one of CURVES
     groups: Mapping[str, Sequence[str]],                      # one of CURVES -> patient of each value
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Quality by the number of rounds studied (MaLP §4.5, Figure 4)."
     return [
         figure(

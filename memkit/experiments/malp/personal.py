@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...evaluate.intervals import paired
-from ..result import figure, provenance, result
+from ..result import Result, Rows, figure, provenance, result
 from ...malp.assistant import INSTRUCTIONS
 from ...malp.personalize import SHORT, Lessons, LoraSettings, tune
 from ...models.local import LocalLM, load_model
@@ -128,7 +128,7 @@ def readings_of(lm: LocalLM, people: Sequence[Person], settings: LoraSettings = 
 # %% ../../../nbs/experiments/malp/05_personal.ipynb #10b3863d
 PAIRS = (("own", "no weights"), ("own", "same writer"), ("same writer", "other writer"), ("own", "other writer"))
 
-def personal_rows(found: Sequence[Mapping[str, Mapping[str, float]]], hands: Sequence[str]) -> list[dict[str, Any]]:
+def personal_rows(found: Sequence[Mapping[str, Mapping[str, float]]], hands: Sequence[str]) -> Rows:
     "Means, and differences on the same people; intervals draw whole writers."
     rows = []
     for measure in (LATER, ANSWERS, CHOSEN):
@@ -144,7 +144,7 @@ def run_personal(
     full: bool = False,        # four people of four writers; otherwise two people of two writers, two passes
     model: str = "embedded",   # as for `load_model`; one that can be trained here
     progress: bool = True,
-) -> dict[str, Any]:           # as every experiment's result
+) -> Result:                   # as every experiment's result
     "Whether weights are personal (MaLP §4.3; the controls are ours)."
     started, lm = utc_now(), load_model(model)
     if not isinstance(lm, LocalLM): raise ValueError(f"the weights of {model} can't be trained here; give a folder")

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
-from ..result import figure
+from ..result import Rows, figure
 from ...files import own_data, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import Conversation, EvidenceQuestion, Said as Turn, load_locomo, load_memorybank
@@ -176,7 +176,7 @@ def evidence_rows(
     cases: Sequence[Case],
     embedder: Embedder,
     progress: bool = True,
-) -> list[dict[str, Any]]:  # rows for `result`
+) -> Rows:  # rows for `result`
     """Recall of evidence among the first five turns, by conversation (LoCoMo) or all users together (MemoryBank), and
     DPeM less the yardsticks, in pairs."""
     from memkit.store.store import MemoryStore
@@ -310,7 +310,7 @@ _CHANGED = {
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #26c7c099
 def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
-          groups: Sequence[str]) -> list[dict[str, Any]]:
+          groups: Sequence[str]) -> Rows:
     rows = [figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS)
             for name, v in values.items()]
     return rows + [
@@ -322,7 +322,7 @@ def recall_rows(
     questions: Sequence[Question],
     recalled: Mapping[tuple[str, int, str, str], Sequence[Hit]],  # memory, visits studied, patient, query
     visits: int,                                                  # after which these were asked
-) -> list[dict[str, Any]]:                                        # rows for `result`
+) -> Rows:                                                        # rows for `result`
     """Recall of evidence by each memory, and DPeM less the others in pairs; and what comes back of facts that
     changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []

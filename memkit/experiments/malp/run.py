@@ -22,7 +22,8 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.judge import Agreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
 from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
-from ..result import BARS, PaperPicture, SMALLEST, intervals, of_paper, rows_of, sheet
+from ..result import (
+    BARS, Palette, PaperPicture, Result, Rows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
     BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, Item, Key, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
     answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
@@ -94,7 +95,7 @@ PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #2b52a445
 def case_study(
     model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
-) -> list[dict[str, Any]]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
+) -> Rows:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
     item, out = Item("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
     for name, paper in PAPER_5.items():
@@ -113,7 +114,7 @@ def _wrapped(label: str, text: str) -> str:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #87381b39
 def case_text(
-    result: Mapping[str, Any],  # from `run_malp`, or read from its file
+    result: Result,  # from `run_malp`, or read from its file
 ) -> str:
     """The case study: memories, answer, the rubric's points with their reasons beside the paper's (MaLP Figure 5).
     Raises `ValueError` for a result without it."""
@@ -129,7 +130,7 @@ def case_text(
     return "\n".join(out)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e04743a6
-def case_rows(case: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def case_rows(case: Rows) -> Rows:
     "The case study's scores as rows; one answer each, so no interval."
     note = "one answer; the rubric's points here, people's in the paper"
     return [figure("Figure 5", c["memory"], "score, of 10", c["score"], c["paper"], note=note, n=1) for c in case]
@@ -152,14 +153,14 @@ def response_pairs(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #7ae4c6ed
 def rating_pairs(
-    result: Mapping[str, Any],
+    result: Result,
 ) -> list[Pair]:
     "The result's pairs for `RatingSession` or `rating_html`; who wrote which isn't said there."
     return [Pair(**{k: p[k] for k in ("id", "query", "a", "b", "background")}) for p in result.get("pairs", ())]
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #db5aa691
 def save_pairs(
-    result: Mapping[str, Any],
+    result: Result,
     path: Path,  # an HTML file
 ) -> Path:       # `path`
     """Write the result's pairs as a page to rate from, blind and in a seeded order. Raises `ValueError` where there
@@ -188,7 +189,7 @@ def human_agreement(
 def agreement_rows(
     pairs: Sequence[Mapping[str, str]],
     ratings: str | Path | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's agreement with ours beside it, 'not measured' where nobody rated (MaLP §4.6)."
     found = human_agreement(pairs, ratings)
     note = "" if found.n else "not measured: nobody has rated these pairs"
@@ -306,7 +307,7 @@ def curve_rows(
     studies: Studies,
     answers: Mapping[Key, str],
     size: Size,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Figure 4's rows: two curves of answers, one of what is recalled (MaLP §4.5)."
     answered, profile = ([x for x in of if x.kind != kind] for of, kind in
                          ((studies.items, "preference"), (studies.questions, "knowledge")))
@@ -328,7 +329,7 @@ def run_malp(
     model: str = "embedded",             # who answers, as for `load_model`; with weights one that can be trained here
     seed: int = 0,                       # of the patients and of what they are asked
     ratings: str | Path | None = None,   # what a person said about the pairs of an earlier, equal run
-) -> dict[str, Any]:                     # a result, with `case_study` for `figure_5` and `pairs` to rate
+) -> Result:                             # a result, with `case_study` for `figure_5` and `pairs` to rate
     """MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`,
     `base_model` and `human_agreement` do."""
     from memkit.models.embed import MiniLM, Remembered
@@ -378,7 +379,7 @@ def asked_all(
 def answer_rows(
     studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
     size: Size, weights: Weights | None
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Tables 2 and 5, and what is only there with weights."
     items, n = studies.items, size.visits
     asked = [i for i in items if i.kind != "preference"]
@@ -402,8 +403,7 @@ def beginning(
 
 def _cards(key: str, row: int, cells: Sequence[tuple[str, str]], colour: str = "blue") -> list[Card]:
     "A row of cards, one for each title and text."
-    return [Card(key=f"{key}{i}", row=row, column=i, title=title, text=text, colour=colour)
-            for i, (title, text) in enumerate(cells)]
+    return [Card(f"{key}{i}", row, i, 1, title, text, colour) for i, (title, text) in enumerate(cells)]
 
 def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
     "Arrows from the question down each column."
@@ -411,7 +411,7 @@ def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #a0445c72
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_malp`; None: the run that travels with memkit
+    result: Result | None = None,  # from `run_malp`; None: the run that travels with memkit
 ) -> PaperPicture:
     """One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a
     result without pairs."""
@@ -423,33 +423,30 @@ def figure_1(
         *facts, style = p["background"].split("\n")
         return "\n".join([*facts[:3], *[f"and {len(facts) - 3} more"]*(len(facts) > 3), style])
     n, same = len(two), len({p["b"] for p in two}) == 1
-    cards = [Card(key="q", row=0, span=n, title="Asked by both" if n > 1 else "Asked", text=query, colour="navy"),
+    cards = [Card("q", 0, 0, n, "Asked by both" if n > 1 else "Asked", query, "navy"),
              *_cards("k", 1, [(f"Known of patient {i}", known(p)) for i, p in enumerate(two, 1)], "orange"),
              *_cards("a", 2, [("With DPeM's memories", beginning(p["a"])) for p in two]),
-             Card(key="s", row=3, span=n, title="Without a memory" + ", to both"*same, text=beginning(two[0]["b"]),
-                  colour="faint")]
+             Card("s", 3, 0, n, "Without a memory" + ", to both"*same, beginning(two[0]["b"]), "faint")]
     return diagram("malp, Figure 1", "The same query of two patients, and answers as the embedded model wrote them.",
                    cards, _chains(n, "k", "a"), columns=n)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3b04df46
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
     of_paper(result, "malp")
     s, w = DPeMSettings(), LoraSettings()
     cards = [
-        Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
-        Card(key="c", row=1, span=3, title="Coordinator: rehearsal",
-             text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
-        Card(key="l", row=1, column=3, title="LoRA", colour="deep",
-             text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds"),
+        Card("d", 0, 0, 4, "Dialogue, round by round", "patient and assistant", "navy"),
+        Card("c", 1, 0, 3, "Coordinator: rehearsal",
+             "learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
+        Card("l", 1, 3, 1, "LoRA", f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds", "deep"),
         *_cards("w", 2, [("Working memory", f"{s.working_size} notes, one round"),
                          ("Short-term", f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds"),
                          ("Long-term", f"said {s.promote_at} times; stays")], "orange"),
-        Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"),
-        Card(key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer",
-             colour="navy")]
+        Card("r", 3, 0, 3, "Retriever", "words and meaning, for the new query"),
+        Card("m", 4, 0, 4, "Model, with the user's weights and memories", "writes the answer", "navy")]
     arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w0", "what is new"), ("w0", "w1", ""), ("w1", "w2", ""),
               ("w1", "r", ""), ("w2", "r", ""), ("r", "m", ""), ("l", "m", "")]
     about = "Dialogues become memories and weights; a query gets both."
@@ -475,7 +472,7 @@ def counted() -> dict[str, float]:
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #900f75ea
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
@@ -488,16 +485,15 @@ def figure_3(
                          ("Phrases", "families of sentences, each half to train or to score")], "navy"),
         *_cards("p", 1, [("Profile", "facts that may change, and one of six ways to be answered"),
                          ("Doctor", "knows every dose and what forbids it")], "orange"),
-        Card(key="v", row=2, span=2, title="Dialogues", text=told),
-        Card(key="g", row=3, span=2, title="Gold", colour="deep",
-             text="which round tells what, what is out of date, which answer would do harm")]
+        Card("v", 2, 0, 2, "Dialogues", told),
+        Card("g", 3, 0, 2, "Gold", "which round tells what, what is out of date, which answer would do harm", "deep")]
     arrows = [(a, b, "") for a, b in (("f0", "p0"), ("f1", "p1"), ("p0", "v"), ("p1", "v"), ("v", "g"))]
     return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows,
                    columns=2)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #1e59ea01
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
     of_paper(result, "malp")
@@ -513,7 +509,7 @@ _LOOKS = {   # colour, marker, line
     STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
 _COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
 
-def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
+def _curve(axes: "Axes", c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
            look: tuple[str, str, str]):
     (colour, mark, dash), rows = look, list(at.values())
     x = [n + .008*max(at)*shift for n in at]
@@ -522,11 +518,11 @@ def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mappi
     intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8ced1252
-def _three_curves(result: Mapping[str, Any] | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
+def _three_curves(result: Result | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
     curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)
         for axes, metric in zip(grid.flat, metrics):
@@ -550,7 +546,7 @@ def _legend_fourth(grid: Any):
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #0477c51b
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Quality against the rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result
     without that figure."""
@@ -560,7 +556,7 @@ def figure_4(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #4474d073
 def cold_start(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """Memory, weights, and both against the number of rounds, with intervals by patient. Raises `ValueError`
     for a result without weights."""
@@ -569,7 +565,7 @@ def cold_start(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #397ecaa9
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the
     paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."""
@@ -579,8 +575,7 @@ def figure_5(
     shown = ["\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none" for one in case]
     people = [f"by rules; people gave the paper's {one['paper']:g}" + ", with trained weights"*(one["memory"] == DPEM)
               for one in case]
-    cards = [Card(key="q", row=0, span=n, title="A patient with diabetes who likes it concise asks", text=CASE_QUERY,
-                  colour="navy"),
+    cards = [Card("q", 0, 0, n, "A patient with diabetes who likes it concise asks", CASE_QUERY, "navy"),
              *_cards("m", 1, [(f"Memory: {one['memory']}", text) for one, text in zip(case, shown)], "orange"),
              *_cards("a", 2, [("Answer", beginning(one["answer"], 150)) for one in case]),
              *_cards("s", 3, [(f"{one['score']:.1f} of 10", text) for one, text in zip(case, people)], "deep")]
@@ -589,7 +584,7 @@ def figure_5(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b850d362
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
     of_paper(result, "malp")
@@ -605,28 +600,28 @@ def table_1(
     return PaperTable("malp, Table 1", "three memories", heads, lines, (note,))
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #eac2330e
-def _scores(result: Mapping[str, Any] | None, table: str, about: str, rows: Sequence[str]) -> PaperTable:
+def _scores(result: Result | None, table: str, about: str, rows: Sequence[str]) -> PaperTable:
     note = ("The paper's: its own dialogues, LLaMA-7B. Win rate: by rules against the standard model, ties half; the "
             "paper's by a scoring of its own.")
     heads = {t: t.replace("against standard", "against the standard") for t in TASKS}
-    return number_table(of_paper(result, "malp"), "malp", table, about, heads, rows, [note])
+    return number_table(result, "malp", table, about, heads, rows, [note])
 
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memories and weights on three tasks (MaLP Table 2). Raises `ValueError` for another paper's result."
     rows = (STANDARD, DICTIONARY, DPEM, LORA, MALP, LETTER, BOTH, INJECTION, *CONTROLS[:2], *QUOTED, OTHERS)
     return _scores(result, "Table 2", "memories and weights on three tasks", rows)
 
 def table_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "What each part adds (MaLP Table 5). Raises `ValueError` for a result without weights."
     return _scores(result, "Table 5", "what each part adds", (STANDARD, INJECTION, DPEM, LORA, MALP))
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #5c68f554
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
     of_paper(result, "malp")

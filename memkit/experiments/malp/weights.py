@@ -28,7 +28,7 @@ from memkit.experiments.malp.answers import (
 from .recall import CachedCoordinator, DPEM, STANDARD
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #3a114590
-from ..result import figure
+from ..result import Result, Rows, figure
 from ...files import own_data
 from ...malp.assistant import MalpAssistant, prompt_for
 from ...malp.coordinator import EmbeddedCoordinator
@@ -383,7 +383,7 @@ PERSONAL, OWN_WEIGHTS, THEIRS = "Personalisation", "own weights", "other users' 
 def loss_rows(
     weights: Weights,
     visits: int,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How much of the held-out loss is gone, with one's own weights and with others', and what a training takes (ours)."
     rows, note = [], (f"the mean of {OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where there "
                       "are such")
@@ -412,7 +412,7 @@ def cold_rows(
     chosen: Mapping[Key, str],       # the styles, by example
     after: Sequence[int],
     rounds: int,                     # in a visit
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Memory, weights, and both, by the number of rounds (ours; an extension of MaLP's Figure 4)."
     score = (
         ("profile", answers, lambda said, i: rouge_l([said], [i.reference])[0]),
@@ -441,7 +441,7 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], dict[i
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #21fea513
 def crossings(
-    result: Mapping[str, Any],
+    result: Result,
 ) -> list[str]:
     "Where the lines of weights and memory cross, in words (ours)."
     out, of = [], curves_of(r for r in result["rows"] if r["table"] == COLD_START)

@@ -19,7 +19,7 @@ from ...evaluate.intervals import paired
 from memkit.experiments.map.single import (
     Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows,
     user_errors)
-from ..result import figure
+from ..result import Rows, figure
 from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.prediction import (
@@ -214,7 +214,7 @@ PAPER_MAE = {
 PAPER_COST = {VANILLA: 0.00322, "MAP": 0.00156}  # Table 4, as printed
 PER_TEN = "dollars / 10 histories", "tokens of a prompt"
 
-def cross_costs(ratings: Ratings, asked: Asked, model: Any, similar: Similar) -> list[dict[str, Any]]:
+def cross_costs(ratings: Ratings, asked: Asked, model: Any, similar: Similar) -> Rows:
     "Dollars for ten predictions, from counted tokens (MAP Table 4)."
     at = asked.cases.order == 0
     some, known = asked.cases.at(at), histories(ratings, asked.cases.at(at))
@@ -229,7 +229,7 @@ def cross_rows(
     predicted: Mapping[str, np.ndarray],
     controls: Sequence[str],
     simulated: bool,        # then no paper column, and the tables say so
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Table 3, the curves of Figure 7, and the difference of MAP from everything else, paired by user (MAP §5.4)."
     rows, tail = [], " (simulated raters)" if simulated else ""
     for name, p in predicted.items():
@@ -260,7 +260,7 @@ def run_cross(
     progress: bool = True,
     seed: int = 0,
     size: CrossSize | None = None,       # other numbers than QUICK, FULL and (full, with ratings) AMAZON
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # rows; for `provenance`: models, encoder, data
+) -> tuple[Rows, dict[str, Any]]:  # rows; for `provenance`: models, encoder, data
     """The cross-domain experiment (MAP §5.4): Tables 3 and 4, Figure 7.
     The paper's errors stand beside ours on Amazon's ratings only."""
     own, model = ratings is None, model or LocalLM.embedded()

@@ -19,7 +19,7 @@ import numpy as np
 from ...models.lm import ScriptedLM
 from ...records import utc_now
 from ...evaluate.intervals import bootstrap, share
-from ..result import figure, provenance, result
+from ..result import Result, Rows, figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
 from ...maprec.request_parsing import folded, spelled
@@ -152,7 +152,7 @@ def answered_by(assistant, user: str, text: str) -> Answered:
 def request_items(
     hands: Iterable[str],
     assistant,             # a MapAssistant
-) -> list[dict[str, Any]]: # a row a request: constraints by kind, and was anything listed?
+) -> Rows:                 # a row a request: constraints by kind, and was anything listed?
     "The requests of some writers, answered through the public call."
     out, titles = [], frozenset(title_key(i.title) for i in assistant.catalogue)
     for n, r in enumerate(voices(hands, "messages")):
@@ -214,7 +214,7 @@ def sweep(
 # %% ../../../nbs/experiments/map/03_requests.ipynb #1a1da324
 KINDS = ("domain", "number", "years", "people", "audience", "genres", "like", "not", "length")
 
-def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
+def request_rows(name: str, rows: Sequence[Mapping]) -> Rows:
     "Fractions with intervals: all constraints (grouped by request), each kind, and lists that aren't empty."
     marks = [(n, kind, ok) for n, r in enumerate(rows) for kind, ok in r["kept"]]
     values, groups = np.array([ok for *_, ok in marks], float), [n for n, *_ in marks]
@@ -226,7 +226,7 @@ def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
     return [*out, figure("Requests", name, "something listed", share(sum(listed), len(listed)))]
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #661e8853
-def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
+def sweep_rows(turns: Sequence[Mapping]) -> Rows:
     "The fractions of seen, invented and unfit items in random lists."
     n, kids = sum(t["listed"] for t in turns), sum(t["listed"] for t in turns if t["child"])
     found = {"turns": len(turns), "items listed": n}
@@ -238,7 +238,7 @@ def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
 def run_map_requests(
     full: bool = False,    # the sealed hands and 1,000 turns; else one open hand and 100
     hands: Iterable[str] | None = None,   # others than these
-) -> dict[str, Any]:
+) -> Result:
     "Requests of writers through the public call, and random turns."
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map

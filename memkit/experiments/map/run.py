@@ -14,8 +14,8 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..result import (
-    BARS, Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, papers_mark,
-    provenance, result, rows_of, sheet)
+    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, number, number_table,
+    of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
@@ -37,11 +37,8 @@ if TYPE_CHECKING:
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _run(result: Result | None) -> Result:
     return of_paper(result, "map")
-
-def _card(key: str, row: int, column: int, title: str, text: str, colour: str = "blue", span: int = 1) -> Card:
-    return Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
 
 def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns: int = 1) -> PaperPicture:
     "Cards and arrows, each arrow as two letters: from, to."
@@ -49,33 +46,33 @@ def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #04d1d621
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_map`; None: the stored run
+    result: Result | None = None,  # from `run_map`; None: the stored run
 ) -> PaperPicture:
     """The pipeline of memkit's MAP (MAP §4, Figure 1). The numbers are the settings.
     Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
     types = "asks (A), tells (B), both, or neither (C), each with a probability"
-    cards = [_card("m", 0, 0, "Message", "of one user", "navy", 4), _card("d", 1, 0, "Detection", types, span=4),
-             _card("b", 2, 0, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
-             _card("p", 2, 1, "Profile", "a row a rating, old ones kept", "orange"),
-             _card("a", 2, 2, "A: retrieval", f"{s.recalled} ratings most like the target"),
-             _card("c", 2, 3, "C: talk", f"the last {s.rounds} rounds", "faint"),
-             _card("n", 3, 0, "Reply", "says what was noted, asks back where it looks like a slip", "navy", 2),
-             _card("x", 3, 2, "Predictor", f"a formula ranks {s.n} items", "navy"),
-             _card("y", 3, 3, "Model", "talks; has no part in the ranking", "navy")]
+    cards = [Card("m", 0, 0, 4, "Message", "of one user", "navy"), Card("d", 1, 0, 4, "Detection", types),
+             Card("b", 2, 0, 1, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
+             Card("p", 2, 1, 1, "Profile", "a row a rating, old ones kept", "orange"),
+             Card("a", 2, 2, 1, "A: retrieval", f"{s.recalled} ratings most like the target"),
+             Card("c", 2, 3, 1, "C: talk", f"the last {s.rounds} rounds", "faint"),
+             Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
+             Card("x", 3, 2, 1, "Predictor", f"a formula ranks {s.n} items", "navy"),
+             Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
     return _diagram(1, "A message is sorted, then rates, asks, or just talks.", cards, "md db da dc bp pa bn ax cy", 4)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt for a message's types, and three labelled messages (MAP Figure 2; our wording)."
     _run(result)
     short = [m for m in labelled_messages("train") if len(m.text) < 60 and not m.hard]
     looks = {RECOMMEND: ("asks", "blue"), PREFERENCE: ("tells", "orange"), OTHER: ("neither", "faint")}
-    cards = [_card("s", 0, 0, "Instructions", detection_messages("?")[0].text, "navy", 3)]
+    cards = [Card("s", 0, 0, 3, "Instructions", detection_messages("?")[0].text, "navy")]
     for i, (t, (word, colour)) in enumerate(looks.items()):
-        cards.append(_card(t, 1, i, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
+        cards.append(Card(t, 1, i, 1, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
     return _diagram(2, "The prompt of the detection module, and messages of memkit's training data.", cards,
                     "sA sB sC", 3)
 
@@ -92,30 +89,30 @@ def example() -> tuple[list[Rated], Any]:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #dc217831
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt with a memory (MAP Figure 4; our wording)."
     _run(result)
     rated, target = example()
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
-    cards = [_card("p", 0, 0, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
-             _card("a", 1, 0, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
+    cards = [Card("p", 0, 0, 1, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
+             Card("a", 1, 0, 1, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
     return _diagram(4, "What the model reads before it predicts a rating.", cards, "pa")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "The prompt for a message's ratings, and a row that one should give (MAP Figure 5; our wording)."
     _run(result)
     one = labelled_updates("tune")[0]
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
-    cards = [_card("s", 0, 0, "Instructions", update_messages("?")[0].text, "navy", 2),
-             _card("m", 1, 0, "Message", one.text, "orange"), _card("r", 1, 1, "Row of the profile", row, "deep")]
+    cards = [Card("s", 0, 0, 2, "Instructions", update_messages("?")[0].text, "navy"),
+             Card("m", 1, 0, 1, "Message", one.text, "orange"), Card("r", 1, 1, 1, "Row of the profile", row, "deep")]
     return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
-def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, scores: np.ndarray,
+def _draw_history(c: Palette, rated: Sequence[Rated], target: Any, scores: np.ndarray,
                   shown: Sequence[Rated]) -> "Figure":
     figure = sheet(3.7)
     axes = figure.subplots()
@@ -130,7 +127,7 @@ def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, sco
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #613f7413
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A history, each row's similarity to the target, and the prompt rows (MAP §4.3, Figure 3), on films of memkit's
     catalogue."""
@@ -149,7 +146,7 @@ def _known(metric: str) -> int:
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #cf8119f4
 def curve(
-    result: Mapping[str, Any],
+    result: Result,
     tables: Sequence[str],       # where to look; the last that has a value decides
     names: Sequence[str],        # what the row is called there
 ) -> dict[int, dict[str, Any]]:  # rows by how much was known
@@ -187,7 +184,7 @@ _SEVEN = {
         "item + user bias (control)": (("item + user bias",), "mauve", "P", ":")}}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
-def _panel(axes: "Axes", c: Mapping[str, str], curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
+def _panel(axes: "Axes", c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars; a line through a curve of many lengths, or a smoothed one beside its points."
     for i, name in enumerate(n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
@@ -205,7 +202,7 @@ def _error_picture(
     printed: Mapping[str, Mapping[int, float]], x: str, note: str, smooth: bool
 ) -> PaperPicture:
     "What predicts by reading on the left, with the paper's points; what predicts by numbers on the right."
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(5.6)
         both = figure.subplots(1, 2, sharey=True)
         for axes, (title, looks) in zip(both, panels.items()):
@@ -225,11 +222,11 @@ def _error_picture(
     return PaperPicture(name, f"{told} {ends}. Printed in the paper: {points}. {note}", draw)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #3fe5a675
-def _curves(result: Mapping[str, Any], panels: Mapping[str, Mapping[str, tuple]], tables: Sequence[str]) -> dict:
+def _curves(result: Result, panels: Mapping[str, Mapping[str, tuple]], tables: Sequence[str]) -> dict:
     return {name: curve(result, tables, look[0]) for looks in panels.values() for name, look in looks.items()}
 
 def figure_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The error by number of known ratings, within films; the paper's two rows as marks (MAP Figure 6).
     Raises `ValueError` for a result without it."""
@@ -241,7 +238,7 @@ def figure_6(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
 def figure_7(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """A book's error by films known: points as measured, lines smoothed (MAP Figure 7).
     Raises `ValueError` for a result without it."""
@@ -258,7 +255,7 @@ def figure_7(
 # %% ../../../nbs/experiments/map/04_run.ipynb #4dc7721b
 _AT = {f"MAE, {h} known": f"{h} known" for h in LENGTHS}
 
-def _with_paper(result: Mapping[str, Any], table: str, paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+def _with_paper(result: Result, table: str, paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
     "The result with the paper's numbers where a run on other data has none."
     rows = [dict(r) for r in result["rows"]]
     for r in rows:
@@ -267,7 +264,7 @@ def _with_paper(result: Mapping[str, Any], table: str, paper: Mapping[str, Mappi
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #c89b4fa8
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The error within films at four lengths, beside the paper's and baselines without a language model (MAP Table 1)."
     r, plain = _run(result), ("user median", "item-kNN", "ours")
@@ -290,15 +287,15 @@ def table_1(
 _TOKENS = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's: GPT's own."
 
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The cost of ten ratings, within films (MAP Table 2)."
     heads = dict(zip(PER_TEN, ("dollars for 10 ratings", "tokens of a prediction")))
-    return number_table(_run(result), "map", "Table 2", "cost, films from films", heads, notes=[_TOKENS])
+    return number_table(result, "map", "Table 2", "cost, films from films", heads, notes=[_TOKENS])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #4612a41b
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The error across domains at four lengths (MAP Table 3)."
     r = _run(result)
@@ -311,12 +308,12 @@ def table_3(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a4f94bb1
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The cost of ten histories, across domains (MAP Table 4)."
     heads = dict(zip(PER_TEN_BOOKS, ("dollars for 10 histories", "tokens of a prompt")))
     return number_table(
-        _run(result), "map", "Table 4", "cost, books from films", heads, (VANILLA, "MAP", "MAP, plain lines"),
+        result, "map", "Table 4", "cost, books from films", heads, (VANILLA, "MAP", "MAP, plain lines"),
         [_TOKENS + " MAP in plain lines leaves the instructions out."])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #870f10ba
@@ -334,7 +331,7 @@ def run_map(
     model: LocalLM | None = None,      # the embedded one if None
     seed: int = 0,
     amazon: Ratings | None = None,     # from `load_amazon`, for the books; simulated raters if None
-) -> dict[str, Any]:
+) -> Result:
     "The MAP paper's experiments (MAP §5): Tables 1 to 4, Figures 6 and 7."
     started, lm, size, ratings = utc_now(), model or LocalLM.embedded(), FULL if full else QUICK, rated_films(seed)
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from ...evaluate.coverage import cost, price_of
 from ...evaluate.intervals import Interval, bootstrap, paired
-from ..result import figure
+from ..result import Rows, figure
 from ...maprec.classical import CONTROLS, seen, star_of
 from ...maprec.items import Item, Rated
 from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
@@ -215,7 +215,7 @@ def length_rows(
     paper: Mapping[int, float] = {},         # by length, where the row does what the paper's did
     control: bool = False,
     note: str = "",
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Mean absolute error by how much was known (MAP Figure 6); n is users."
     rows = []
     for h in np.unique(cases.h).tolist():
@@ -233,7 +233,7 @@ def mae_rows(
     paper: Mapping[int, float] = {},         # by length
     control: bool = False,
     note: str = "",
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Mean absolute error over all lengths asked, and at the paper's (MAP Table 1); n is users."
     return [figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note),
             *length_rows(table, row, cases, predicted, LENGTHS, paper, control, note)]
@@ -245,13 +245,13 @@ def against(
     predicted: np.ndarray,              # [n]
     others: Mapping[str, np.ndarray],   # name -> [n]
     note: str = "paired by user",
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The error of a prediction minus that of each of the others, on the same cases; below 0 where it is better."
     return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, predicted, other), note=note)
             for name, other in others.items()]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #c1a551c5
-def classical_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
+def classical_rows(scores: Scores, table: str) -> Rows:
     "The error of every prediction without a language model, and the difference of ours from each."
     rows, cases, others = [], scores.cases, scores.predicted
     for name, p in others.items(): rows += mae_rows(table, name, cases, p, control=name != "ours", note="n is users")
@@ -265,7 +265,7 @@ def cost_rows(
     cases: Cases,
     prompts: Mapping[str, Sequence[Any]],   # row -> a text or a conversation for each case
     paper: Mapping[str, float],             # dollars, as printed
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Cost of ten predictions, from counted tokens (MAP Tables 2 and 4); n is users."
     price, rows = price_of("gpt-3.5-turbo"), []
     note = f"{model.name}'s tokens at the price of {price.model} ({price.on}), mean over the lengths asked"
@@ -388,7 +388,7 @@ def memory_rows(
     lm: LocalLM,
     whole: Judged,          # the whole history, for the comparison
     size: MapSize,
-) -> tuple[list[dict[str, Any]], int | None]:   # rows, and how many rows of memory were shown
+) -> tuple[Rows, int | None]:   # rows, and how many rows of memory were shown
     "The paper's memory and its controls, at the paper's lengths (MAP Table 1, Figure 6)."
     some, tune = narrow(scores, size.tune, size.memory, LENGTHS), scores.folds[0].tune
     k, errors = choose_rows(lm, ratings, tune.at(_some(tune, size.tune//2, LENGTHS)))
@@ -407,7 +407,7 @@ def memory_rows(
 # %% ../../../nbs/experiments/map/01_single.ipynb #a6ff2d8e
 def whole_rows(
     ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize
-) -> tuple[list[dict[str, Any]], Judged]:
+) -> tuple[Rows, Judged]:
     "The whole history, with titles and without (MAP §5.3), and its judgement for comparisons."
     some, blind = narrow(scores, size.tune, size.users), narrow(scores, size.tune, size.masked)
     whole, rows = judge(lm, ratings, some, whole_history), []
@@ -419,7 +419,7 @@ def whole_rows(
     return rows + against("Table 1", name, blind.cases, hidden, {"whole history": whole.at(blind.cases)}), whole
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #810656c3
-def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> list[dict[str, Any]]:
+def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> Rows:
     "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
     some = narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)
     flat = judge(lm, ratings, some, vanilla_messages)
@@ -430,7 +430,7 @@ def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> l
 # %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
 def language_rows(
     ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize, progress: bool = False
-) -> list[dict[str, Any]]:
+) -> Rows:
     "All rows that ask a language model (MAP §5.3): Tables 1 and 2, Figure 6 with two rows that need none."
     with tqdm(total=3, desc="language model", disable=not progress) as bar:
         rows, whole = whole_rows(ratings, scores, lm, size); bar.update()

@@ -24,7 +24,7 @@ from ...evaluate.intervals import Interval, bootstrap, paired, share
 from .lessons import (
     Choice, EXPERTS, Learned, Lesson, MANNERS, Picker, YES, conversation_rows, converse, learn, recalled, reworded,
     shuffled, texts, without_answer)
-from ..result import figure
+from ..result import Result, Rows, figure
 from ...mark.builder import Builder
 from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
@@ -188,7 +188,7 @@ PAPER_REMOVED = {MEMORY: .674}                    # §4
 # %% ../../../nbs/experiments/mark/02_again.ipynb #0a5cb7b5
 def refinement_rows(
     asked: Asked,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Experiment 3 (MARK Figure 5) with its controls: right answers, errors removed, vanished and broken, on all
     questions and on those that were corrected."""
     rows = []
@@ -206,7 +206,7 @@ def refinement_rows(
     return rows + _corrected_rows(asked)
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8cd33ac0
-def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
+def _corrected_rows(asked: Asked) -> Rows:
     if not any(asked.taught): return []
     note = ("of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better "
             "by themselves")
@@ -228,7 +228,7 @@ def by_manner(
     learned: Learned,              # from these
     asked: Asked,
     agents: Sequence[Any],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Experiment 3 with experts of other manners: errors removed, and what the domain learned from (ours)."
     from memkit.store.store import MemoryStore
     if not course.lessons or all(asked.right[AGAIN]): return []
@@ -271,7 +271,7 @@ def second_round(
 def table_6_rows(
     lessons: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Conversations with memory, and what stayed of them (MARK Table 6; what stayed: ours)."
     return conversation_rows(lessons, "Table 6", TABLE_6) + [
         figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r
@@ -346,7 +346,7 @@ def apart(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #56c7d553
 def alpha_rows(
     scored: Sequence[Scored],   # of experiment 1
-) -> list[dict[str, Any]]:
+) -> Rows:
     "AICS of right and wrong answers at each weight (MARK Figure 2)."
     rows = []
     for a in ALPHAS:
@@ -363,7 +363,7 @@ def alpha_rows(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #06f28aaa
 def region_rows(
     scored: Sequence[Scored],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "AICS of right and wrong answers by token count (MARK Figure 3, α .1)."
     rows = []
     for place in [f"{a}-{b}" for a, b in REGIONS] + [None]:
@@ -380,7 +380,7 @@ VALUES = {"AICS": Scored.aics, "KPCS": lambda s: s.kpcs, "ICS": lambda s: s.ics,
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8844b52c
 def coverage_rows(
     scored: Mapping[str, Sequence[Scored]],   # by row, the same questions in the same order
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Coverage with and without memory (MARK Figure 4), what a control does, and the tokens of a response."
     rows = []
     for name, value in VALUES.items():
@@ -402,13 +402,13 @@ def coverage_rows(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #c80ee840
 def kept(
     scored: Mapping[str, Sequence[Scored]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The scores for the result's JSON."
     return [asdict(s) for some in scored.values() for s in some]
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #2c9099c3
 def read_kept(
-    result: Mapping[str, Any],   # of `run_mark`
+    result: Result,   # of `run_mark`
     row: str,
 ) -> list[Scored]:
     "The scores of one row of a result; raises `ValueError` where it has none."

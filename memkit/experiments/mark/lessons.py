@@ -25,7 +25,7 @@ from fastcore.basics import patch
 from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use
 from ...evaluate.intervals import bootstrap, share
 from ...evaluate.coverage import figures, key_points, statements
-from ..result import figure
+from ..result import Rows, figure
 from ...files import own_rows, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from ...mark.search import Caller, RefinedSearch
@@ -422,7 +422,7 @@ def conversation_rows(
     lessons: Sequence[Lesson],
     table: str,                        # 'Table 4' or 'Table 6'
     paper: Mapping[str, Summary],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Turns, tokens and words of the conversations beside the paper's (MARK Tables 4 and 6)."
     if not lessons: return []
     ours, rows = conversation_table([l.use for l in lessons]), []
@@ -499,7 +499,7 @@ TABLE_5 = {RESIDUAL: 2.57, QUESTION: 2.8, RESPONSE: 4.}   # memories per convers
 
 def table_5_rows(
     learned: Learned,
-) -> list[dict[str, Any]]:
+) -> Rows:
     "How many memories a conversation left (MARK Table 5)."
     if not learned.added: return []
     counts = {kind: bootstrap([a[kind] for a in learned.added]) for kind in TABLE_5}

@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..result import (
-    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
+    BARS, Palette, PaperPicture, Result, Rows, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from .again import (
     AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
     coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
@@ -58,9 +58,9 @@ FEATURES = (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #88535a17
 def table_1_rows(
-    rows: Sequence[Mapping[str, Any]],   # every other figure of the experiment
+    rows: Rows,   # every other figure of the experiment
     build_ms: float,                     # to build memories from an exchange
-) -> list[dict[str, Any]]:
+) -> Rows:
     "The paper's comparison in figures of ours (MARK Table 1)."
     found, out = {(r["table"], r["row"], r["metric"]): r for r in rows}, []
     for feature, table, pair, metric in FEATURES:
@@ -80,7 +80,7 @@ def table_1_rows(
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1768d74c
-def table_7_rows() -> list[dict[str, Any]]:
+def table_7_rows() -> Rows:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, values, kept in recomputed():
@@ -155,12 +155,11 @@ def _first_cards() -> list[Card]:
              f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", "navy"),
         ("x", 5, 0, 3, "Answer, and what people say of it",
              "right and wrong count for the memories that were shown", "deep"))
-    return [Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
-            for key, row, column, span, title, text, colour in boxes]
+    return [Card(*box) for box in boxes]
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #0ec160c1
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_mark`; None: the run that travels with memkit
+    result: Result | None = None,  # from `run_mark`; None: the run that travels with memkit
 ) -> PaperPicture:
     """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
     `ValueError` for another paper's result."""
@@ -176,7 +175,7 @@ def figure_1(
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
-def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
+def _boxes(c: Palette, of: Mapping[bool, list[Scored]]) -> "Figure":
     "Box plots of right and wrong answers at each weight."
     figure, ink = sheet(3.8), {"color": c["ink"]}
     axes = figure.subplots()
@@ -195,7 +194,7 @@ def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #096a975f
 def figure_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """How much of an expert's explanation first answers hold, right and wrong ones, at each weight (MARK Figure 2).
     Raises `ValueError` for a result without answers."""
@@ -212,7 +211,7 @@ def figure_2(
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
-def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str, Any]]):
+def _means(axes: "Axes", c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
     "A thick line across each region at its mean, with the interval of the mean."
     for (region, ok), m in means.items():
         _, colour, _, shift = _THIRD[ok]
@@ -222,7 +221,7 @@ def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e270475f
 def figure_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     "AICS against tokens, with the means of the paper's regions (MARK Figure 3). Raises as `figure_2` does."
     r = _run(result)
@@ -231,7 +230,7 @@ def figure_3(
              if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}")))}
     told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
                      for ((a, b), ok), m in means.items())
-    def draw(c: Mapping[str, str]) -> "Figure":
+    def draw(c: Palette) -> "Figure":
         figure = sheet(4.1)
         axes = figure.subplots()
         for edge in sorted({e for region in REGIONS for e in region}):
@@ -252,7 +251,7 @@ _FOURTH = {
     AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
     RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
 
-def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
+def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
     "Bars in three groups, with their intervals and the paper's marks."
     figure = sheet(4)
     axes = figure.subplots()
@@ -274,7 +273,7 @@ def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, .
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5db6cd01
 def figure_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4).
     Raises `ValueError` for a result without it."""
@@ -292,7 +291,7 @@ def figure_4(
     return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c4a5f851
-def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":
+def _sides(rows: Rows, c: Palette) -> "Figure":
     "Level bars, controls in grey."
     figure = sheet(.36*len(rows) + 1.6)
     axes = figure.subplots()
@@ -311,7 +310,7 @@ def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d469ee19
 def figure_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
     for a result without it."""
@@ -323,7 +322,7 @@ def figure_5(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #90e69b8c
 def figure_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperPicture:
     """The conversation, and what was learned between its halves (MARK Figure 6). Raises `ValueError` for a result
     without it."""
@@ -334,7 +333,7 @@ def figure_6(
     for i, l in enumerate(lines):
         column, colour = look.get(l["who"], (1, "blue"))
         text = l["text"] or "(nothing)"
-        cards.append(Card(key=str(i), row=i, column=column, span=4, title=l["who"], text=text, colour=colour))
+        cards.append(Card(str(i), i, column, 4, l["who"], text, colour))
     return diagram(
         "mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=0.15
     )
@@ -357,7 +356,7 @@ ROLES = (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #14390e12
 def table_1(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "A conventional chatbot and one with MARK, in figures of ours where the paper compares in words (MARK Table 1)."
     lines: dict[str, dict[str, Any]] = {}
@@ -376,7 +375,7 @@ def table_1(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8556f334
 def table_2(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memory first or knowledge first (MARK Table 2): what memkit tells the model in either mode."
     _run(result)
@@ -392,7 +391,7 @@ def table_2(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5f457989
 def table_3(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Experts and evaluation in each experiment, the paper's and ours (MARK Table 3)."
     _run(result)
@@ -402,47 +401,36 @@ def table_3(
         tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #02763c6a
-_COUNTS = {m: m for m in ("mean", "std", "min", "max")}
+_COUNTS, _COUNTED = {m: m for m in ("mean", "std", "min", "max")}, ("turns", "tokens", "words")
 
 def table_4(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The conversations that corrected the first answers (MARK Table 4)."
-    return number_table(
-        _run(result),
-        "mark",
-        "Table 4",
-        "conversations of experiment 2",
-        _COUNTS,
-        ("turns", "tokens", "words"),
-        [
-            "Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person "
-            "and GPT-3.5, 46 conversations."
-        ],
-    )
+    note = ("Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person "
+            "and GPT-3.5, 46 conversations.")
+    return number_table(result, "mark", "Table 4", "conversations of experiment 2", _COUNTS, _COUNTED, [note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d62776da
 def table_5(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "Memories that a conversation left (MARK Table 5)."
-    return number_table(
-        _run(result), "mark", "Table 5", "memories per conversation",
-        {"memories per conversation": "memories per conversation"},
-        notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."])
+    what = "memories per conversation"
+    note = "The paper's agents are prompts to a large model; ours are rules and small models, and write less."
+    return number_table(result, "mark", "Table 5", what, {what: what}, notes=[note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e3fb486d
 def table_6(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "The conversations about what was still wrong (MARK Table 6)."
-    return number_table(
-        _run(result), "mark", "Table 6", "conversations of experiment 4", _COUNTS, ("turns", "tokens", "words"),
-        ["15 questions that were still wrong with memory, corrected by another user."])
+    note = "15 questions that were still wrong with memory, corrected by another user."
+    return number_table(result, "mark", "Table 6", "conversations of experiment 4", _COUNTS, _COUNTED, [note])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #b709a9a3
 def table_7(
-    result: Mapping[str, Any] | None = None,
+    result: Result | None = None,
 ) -> PaperTable:
     "A memory's life under the retention rule: the formula beside the print (MARK Table 7)."
     rows, t = rows_of(_run(result), "Table 7"), TrustSettings()
@@ -456,7 +444,9 @@ def table_7(
             cells += [Cell("–".join(dict.fromkeys(said))), Cell(printed)]
         lines.append(Line(name, tuple(cells)))
     heads = tuple((m, who) for m in ("trust", "persistence", "needed", "kept") for who in (HERE, PAPER))
-    note = f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns differ, the notes of nbs/mark/02_trust say which reading gives the print."
+    note = (f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the "
+            "paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns "
+            "differ, the notes of nbs/mark/02_trust say which reading gives the print.")
     return PaperTable("mark, Table 7", "when a memory is kept", heads, tuple(lines), (note,))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8866bfaa
@@ -473,7 +463,7 @@ FULL = Size(taught=300, others=150, texts=120, errors=15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1653321e
 def in_words(
-    result: Mapping[str, Any],  # from `run_mark`, or read from its file
+    result: Result,  # from `run_mark`, or read from its file
 ) -> str:
     "Table 3 and the conversation of Figure 6, which have words instead of figures (ours)."
     return "\n\n".join([str(table_3()), *([transcript(result["scenario"])] if result.get("scenario") else [])])
@@ -528,7 +518,7 @@ def all_rows(
     scored: Mapping[str, Sequence[Scored]],
     again: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
-) -> list[dict[str, Any]]:
+) -> Rows:
     "Every figure of the four experiments."
     first, later = scored[FIRST], {k: v for k, v in scored.items() if k != FIRST}
     texts = [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []
@@ -543,7 +533,7 @@ def run_mark(
     seed: int = 0,
     size: Size | None = None,             # other numbers than QUICK and FULL
     prompted: bool = False,               # agents that ask the model, as in the paper; it must be able to write JSON
-) -> dict[str, Any]:
+) -> Result:
     """The MARK paper's experiments on MedMCQA's scoring half, or on our own questions without `MEMKIT_DATA`
     (MARK §3)."""
     from memkit.models.embed import MiniLM, Remembered
@@ -556,7 +546,7 @@ def run_mark(
 def run_trust(
     full: bool = False,   # four seeds of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:
     ours)."""
     from memkit.models.embed import MiniLM, Remembered

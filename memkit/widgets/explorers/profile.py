@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from ipywidgets import Widget
     from memkit.maprec.own_ratings import ItemSpace
-    from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #dad2e778
 def work_name(item: Item) -> str:

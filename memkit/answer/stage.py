@@ -466,7 +466,7 @@ def from_memory(
     today: date,
 ) -> tuple[str, list[int]]:         # the answer, '' where nothing is known; and the positions that it uses
     "The answer that earlier messages give."
-    likely = chosen_messages(found)
+    likely = chosen_messages(found, several=asked == "several")
     used = list(likely)
     if asked in FOR_NOW and len(used) > 1:
         used = [used[k] for k in still_true([found[i] for i in used], [likely[i] for i in used])]

@@ -234,6 +234,7 @@ def set_layer(x: np.ndarray, w: Mapping[str, np.ndarray]) -> np.ndarray:   # [n,
     inner = _linear(_norm(x, w, "norm2"), w, "linear1")
     return x + _linear(inner*ndtr(inner), w, "linear2")       # x*ndtr(x) is GELU
 
+# %% ../../nbs/answer/01_scorer.ipynb #944503d7
 @patch
 def among(self: Scorer, read: np.ndarray) -> np.ndarray:   # [n, 384] -> [n + 1, 384], never told first
     "The vectors of messages, after each has seen the others and its place in time."
@@ -242,6 +243,7 @@ def among(self: Scorer, read: np.ndarray) -> np.ndarray:   # [n, 384] -> [n + 1,
         x = set_layer(x, {name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)})
     return x
 
+# %% ../../nbs/answer/01_scorer.ipynb #be4242b4
 @patch
 def compare(self: Scorer, found: Sequence[Evidence]) -> list[Evidence]:   # in the order they were said
     "Messages that were read, with their logits among one another and against never told; the last `SET_SIZE` of them."
@@ -253,6 +255,7 @@ def compare(self: Scorer, found: Sequence[Evidence]) -> list[Evidence]:   # in t
     logits = self.head("evidence", np.concatenate([x[1:], read], 1))[:, 0] - never
     return [replace(e, logit=float(logit)) for e, logit in zip(found, logits)]
 
+# %% ../../nbs/answer/01_scorer.ipynb #efa1706c
 @patch
 def evidence(
     self: Scorer,

@@ -87,18 +87,18 @@ def alarm_logit(
     return float(np.logaddexp.reduce(head[1:]) - head[0])
 
 # %% ../../nbs/answer/01_scorer.ipynb #66eb2f78
+ALONE = -3.   # the logit that a single message has to beat (ours)
+
 def needed_features(logits: np.ndarray) -> np.ndarray:   # [n] -> [n, 2]
     "Of each message its logit, and how far it is ahead of the best other one."
-    best = np.array([max(np.delete(logits, i), default=ALONE) for i in range(len(logits))])
+    best = [max(np.delete(logits, i), default=ALONE) for i in range(len(logits))]
     return np.stack([logits, logits - best], 1)
-
-ALONE = -3.   # the logit that a single message has to beat (ours)
 
 def probabilities_needed(found: Sequence[Evidence]) -> list[float]:   # of each 0..1
     "How likely each message is needed to answer (ours)."
     if not found: return []
     x = needed_features(np.array([e.logit for e in found]))
-    return sigmoid(x @ fitted_weights()["needed"]["weights"] + fitted_weights()["needed"]["bias"]).tolist()
+    return [float(sigmoid(_logits("needed", row))) for row in x]
 
 # %% ../../nbs/answer/01_scorer.ipynb #f47e2108
 READ, USUAL = 8, -7.   # messages that are read, the nearest by cosine; a usual logit beside the point (ours)

@@ -245,7 +245,7 @@ def _by_sklearn(content: Any, items: Sequence[Item]):
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #2995d603
 def answer_row(assistant: Any, calls: int, rounds: int) -> Row:
-    "An answer from memory; the limit is the network that reads the question beside six messages."
+    "An answer from memory; the limit is the network that reads the question beside eight messages."
     from memkit.answer.scorer import load_scorer
     from memkit.answer.stage import READ, known_answer
     from memkit.turn.stages import with_reading

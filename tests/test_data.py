@@ -144,7 +144,7 @@ def test_every_file_is_named_in_the_readme():
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
 TALKERS = ("au", "av", "aw", "ax", "bi", "bj", "bk", "bl", "bm", "bn", "bo", "bp",
-           "ca", "cb", "cc", "cd")   # wrote conversations alone, with the words that answer
+           "ca", "cb", "cc", "cd", "dg", "dh", "di", "dj", "dk", "dl")   # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
 SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote questions that need a sum
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two

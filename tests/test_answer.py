@@ -135,6 +135,13 @@ def test_a_newer_message_competes_with_an_older_one():
     assert both[1].logit > both[0].logit and both[0].logit < alone.logit
 
 
+@pytest.mark.parametrize("ask", ["What is gout?", "How do I treat a burn?", "Who wrote Hamlet?", "how long do you boil an egg"])
+def test_a_talk_does_not_answer_a_question_about_the_world(ask):
+    talk = next(c.said for c in cases("a"))
+    for n in (1, 3, 8):
+        assert probability_known(load_scorer().evidence(ask, [(day, text) for _, day, text in talk[:n]])) < .4
+
+
 def test_at_most_so_many_messages_are_compared():
     said_ = [(DAY, f"I bought {i} apples.") for i in range(SET_SIZE + 4)]
     found = load_scorer().evidence("How many apples?", said_)

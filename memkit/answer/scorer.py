@@ -29,7 +29,7 @@ from ..files import own_data
 from ..models.embed import MiniLM
 from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
-from ..reading.reader import Clause, Encoded, load_reader, opened_once, sigmoid, softmax
+from ..reading.reader import Encoded, load_reader, opened_once, sigmoid, softmax
 from ..reading.notes import chat_sentences
 from ..records import Hit, Utterance, check_text
 from ..search.fusion import stretched
@@ -60,7 +60,6 @@ class Evidence:
     cosine: float                                     # of the search, -1..1
     logit: float                                      # above 0: a better answer than that it was never told
     sentences: tuple[tuple[int, int, float], ...]     # of each sentence: start, end, probability that it answers
-    clauses: tuple[Clause, ...] = ()                  # as the reader reads it; (): it wasn't read
     vector: np.ndarray | None = field(default=None, repr=False, compare=False)   # [384] of question and message
 
 # %% ../../nbs/answer/01_scorer.ipynb #4856ddfe
@@ -122,7 +121,9 @@ class Scorer(Encoded):
     ):
         of = {name: Path(folder)/name if folder else Path(own_data(name)) for name in (READING, SEARCH)}
         super().__init__(of[READING], ANSWER_HEADS)
-        self.set = {name[4:]: a.astype(np.float32) for name, a in load_file(of[READING]).items() if name[:4] == "set."}
+        self.set = {name: a.astype(np.float32) for name, a in load_file(of[READING]).items() if name.startswith("set.")}
+        self.set_layers = [{name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)}
+                           for layer in ("set.layers.0.", "set.layers.1.")]
         self.search = Encoded(of[SEARCH], {})
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
@@ -238,9 +239,8 @@ def set_layer(x: np.ndarray, w: Mapping[str, np.ndarray]) -> np.ndarray:   # [n,
 @patch
 def among(self: Scorer, read: np.ndarray) -> np.ndarray:   # [n, 384] -> [n + 1, 384], never told first
     "The vectors of messages, after each has seen the others and its place in time."
-    x = np.concatenate([self.set["never"][None], read + self.set["order"][:len(read)]])
-    for layer in ("layers.0.", "layers.1."):
-        x = set_layer(x, {name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)})
+    x = np.concatenate([self.set["set.never"][None], read + self.set["set.order"][:len(read)]])
+    for weights in self.set_layers: x = set_layer(x, weights)
     return x
 
 # %% ../../nbs/answer/01_scorer.ipynb #be4242b4

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import product
@@ -501,8 +501,7 @@ def _found(
     near = nearest_said(turn.text, before, known)
     if not near: return [], []
     of_near = np.stack([known[t.id].vector for t in near])
-    found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
-    return near, [replace(e, clauses=known[t.id].clauses) for e, t in zip(found, near)]
+    return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
 
 # %% ../../nbs/answer/03_stage.ipynb #ov05bbbb
 OVERVIEW = .8        # probability from which a message asks for all that is known (ours)
@@ -581,7 +580,7 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
         asked = max(("advice", *FROM_MEMORY), key=shares.get)
     text, used = from_memory(asked, turn.text, found, turn.at.date())
     rows = _rows(found, near, used)
-    clauses = [c for i in used for c in found[i].clauses]
+    clauses = [c for i in used for c in known[near[i].id].clauses]
     if asked == "advice": return {"text": _careful(text, clauses), "way": "warning", "evidence": rows} if text else None
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}
 

@@ -14,7 +14,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import groupby
@@ -89,7 +88,7 @@ def read_pieces(question: str, pieces: Sequence[Found]) -> list[Evidence]:   # p
     keys = [(question, f.at.date(), f.text) for f in pieces]
     new = [k for k in dict.fromkeys(keys) if k not in READ_PIECES]
     read = load_scorer().read(question, [k[1:] for k in new])
-    for k, e in zip(new, read): READ_PIECES[k] = replace(e, clauses=tuple(load_reader().clauses(e.text)))
+    READ_PIECES.update(zip(new, read))
     return load_scorer().compare([READ_PIECES[k] for k in keys])
 
 # %% ../../nbs/arena/03_measures.ipynb #eafc774d

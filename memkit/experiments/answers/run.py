@@ -18,7 +18,7 @@ import numpy as np
 
 from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import Evidence, Scorer, load_scorer
-from ...answer.stage import ALARM, wants
+from ...answer.stage import emergency, wants
 from ...answer.training import Case, cases
 from ..result import Result, Rows, figure, provenance, result
 from ...models.lm import LanguageModel, Reply
@@ -185,8 +185,8 @@ def alarm_items(scorer: Scorer) -> Rows:
     "The scorer's results for an unseen writer's emergencies and other messages, and four others' ordinary ones."
     rows = voices(UNSEEN, "alarms") + [r | {"label": "ordinary"} for r in voices(CALIBRATED, "clauses")[::4]]
     found = [scorer.alarm(r["text"]) for r in rows]
-    return [{"hand": r["hand"], "text": r["text"], "label": r["label"], "said": p >= ALARM, "kind": kind}
-            for r, (p, kind) in zip(rows, found)]
+    return [{"hand": r["hand"], "text": r["text"], "label": r["label"], "said": bool(emergency(r["text"])),
+             "kind": kind} for r, (_, kind) in zip(rows, found)]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #cb11a6e2
 OF_USER = ("told", "several", "before", "when", "advice")     # questions about the user's own life

@@ -249,7 +249,7 @@ def _ready(a: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, Any]:
         from memkit.maprec.ratings import load_amazon
         how["amazon"] = load_amazon(*a.amazon, films_at_least=18)
     if a.name != "arena": return how | {"full": a.full}
-    from memkit.arena.peers import peers
+    from memkit.arena.entrants import peers
     return how | {"size": "full" if a.full else "quick", "more": peers()}
 
 # %% ../nbs/92_cli.ipynb #28150fba
@@ -269,7 +269,7 @@ def cmd_experiment(a: argparse.Namespace):
 # %% ../nbs/92_cli.ipynb #0c8887e7
 def _save_arena(result: Mapping, a: argparse.Namespace):
     from memkit.arena.page import save_board, save_run
-    from memkit.arena.peers import peers_missing
+    from memkit.arena.entrants import peers_missing
     print("\n".join(peers_missing()))
     if a.json: save_run(result, a.json)
     if a.figures: save_board(result, a.figures)

@@ -9,8 +9,8 @@ from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, d
                                        still_true, versions, worked_sum)
 from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load_scorer, needed_features,
                                   probabilities_needed, probability_known)
-from memkit.answer.stage import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
-                                 warning)
+from memkit.answer.screening import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
+                                     warning)
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.hybrid.chatbot import HybridSettings

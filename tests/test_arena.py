@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 import lab as labs
-from memkit.arena.entrants import CONTROLS, RAW, entrants, of_retriever
+from memkit.arena.entrants import CONTROLS, RAW, Peer, PeerError, entrants, of_retriever, peers
 from memkit.arena.measures import comes_back, fitting, turns_of
 from memkit.arena.page import board, leaderboard, save_run
-from memkit.arena.peers import Peer, PeerError, peers
 from memkit.arena.run import as_result, frame, joined, paired_rows, run_talk, run_values, tokens_for
 from memkit.arena.sets import Ask, first_part, load_set, locomo, own_export, plain_talk, voices_talks, wrong_labels
 from memkit.cli import main

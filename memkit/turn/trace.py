@@ -63,7 +63,8 @@ reading.relations; reading.gate = reading.sharing; hybrid.memory = hybrid.questi
 malp.phrases malp.visits; mark.corrections = mark.judgement mark.exchanges; mark.builder = mark.quarantine
 mark.withdraw; maprec.detection = maprec.prompted maprec.names:Change maprec.update:Change; maprec.request_parsing =
 maprec.update maprec.names; maprec.network = maprec.combined maprec.ordinal; answer.training = answer.examples;
-answer.stage = answer.screen; malp.injection = malp.medical_texts; maprec.recommend = maprec.limits maprec.replies;
+answer.screening = answer.screen answer.stage:Hazard answer.stage:Known answer.stage:Rule; malp.injection =
+malp.medical_texts; maprec.recommend = maprec.limits maprec.replies;
 maprec.items = maprec.profile maprec.catalogues; mark.search = mark.policy; mark.agents = mark.prompted;
 reading.labels = reading.encoder reading.titles; reading.validation = reading.prompted; reading.title_reader =
 reading.title_tokens; search.embedders = search.contrastive; train.adapters = train.personal; malp.corpora =

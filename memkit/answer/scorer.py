@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'SET_HEADS', 'SET_SIZE',
            'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'Source', 'STUDIED', 'ASKING', 'dated',
-           'Evidence', 'fitted_weights', 'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed',
-           'known_features', 'probability_known', 'Scorer', 'read_alone', 'both_vectors', 'load_scorer', 'attention',
-           'set_layer', 'only_asks', 'utterances', 'lifted', 'MessageSearch']
+           'Evidence', 'fitted_weights', 'plain_vector', 'needed_features', 'probabilities_needed', 'known_features',
+           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
+           'only_asks', 'utterances', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -79,12 +79,6 @@ def plain_vector(text: str) -> np.ndarray:   # [384]
     "A message as plain MiniLM embeds it; some of the regressions look at it."
     return MiniLM().embed([text])[0]
 
-def alarm_logit(
-    head: np.ndarray,   # what the head `alarm` gives
-) -> float:
-    "The logit of any emergency, from those of none and of each kind."
-    return float(np.logaddexp.reduce(head[1:]) - head[0])
-
 # %% ../../nbs/answer/01_scorer.ipynb #66eb2f78
 ALONE = -3.   # the logit that a single message has to beat (ours)
 
@@ -131,12 +125,6 @@ class Scorer(Encoded):
         logits = (self.head("asked", read_alone(self, text)) + _logits("asked", plain_vector(text)))/2
         return dict(zip(ASKED, map(float, softmax(logits))))
 
-    def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
-        "Does a message tell of an emergency? The mean of two readers' logits (ours)."
-        own, plain = self.head("alarm", read_alone(self, text)), plain_vector(text)
-        logit = (alarm_logit(own) + _logits("alarm", plain))/2
-        return float(sigmoid(logit)), ALARMS[1 + int(_logits("kind", plain).argmax())]
-
 # %% ../../nbs/answer/01_scorer.ipynb #1f7e76f3
 @lru_cache(64)
 def read_alone(network: Encoded, text: str) -> np.ndarray:   # [384]
@@ -163,14 +151,21 @@ def overview(self: Scorer, text: str) -> float:   # 0..1
     return float(sigmoid(_logits("overview", plain_vector(text))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #5fba5ca7
-def both_vectors(text: str) -> np.ndarray:   # [768]
-    "MiniLM's vector of a message, then the reader's."
-    return np.concatenate([plain_vector(text), load_reader().states([tokens_of((text,))])[1][0]])
+def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
+    "A message as plain MiniLM, the reader and the cross-encoder see it."
+    read = load_reader().states([tokens_of((text,))])[1][0]
+    return np.concatenate([plain_vector(text), read, read_alone(scorer, text)])
+
+@patch
+def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
+    "Does a message tell of an emergency (ours)?"
+    x = three_vectors(self, text)
+    return float(sigmoid(_logits("alarm", x))), ALARMS[1 + int(_logits("kind", x).argmax())]
 
 @patch
 def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORGETS its probability; they sum to 1
     "What a message asks to delete (ours)."
-    return dict(zip(FORGETS, map(float, softmax(_logits("forget", both_vectors(text))))))
+    return dict(zip(FORGETS, map(float, softmax(_logits("forget", three_vectors(self, text))))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:

@@ -102,13 +102,13 @@ class MaintenanceReport:
     owner: str
     looked_at: int                               # memories in force
     dropped: tuple[Dropped, ...] = ()
-    revived: Mapping[int, int] = field(default_factory=dict)   # memory in force again -> the one that was dropped
+    revived: Mapping[int, int] = field(default_factory=dict)   # memory used again -> the one that was dropped
     forgotten: tuple[int, ...] = ()              # ids whose time had run out
     receipt: Receipt | None = None               # of the erasure, where there was one
 
     def __str__(self):
         first = (f"{self.looked_at} memories looked at, {len(self.dropped)} dropped, {len(self.forgotten)} erased, "
-                 f"{len(self.revived)} in force again")
+                 f"{len(self.revived)} used again")
         told = [f"- {d.text!r} {d.reason}; can be brought back until {d.until:%Y-%m-%d}" for d in self.dropped]
         return "\n".join([first, *told])
 
@@ -164,8 +164,8 @@ def revive(
     dropped: int,            # the memory in whose place it comes back
     embedder: "Embedder",
 ) -> int:                    # the new row
-    "Put a superseded memory's words in force again, as a new row with the old record."
-    meta, why = {**old.meta, "revives": old.id}, f"memory {old.id} once more, in the place of memory {dropped}"
+    "Use a superseded memory's words again, as a new row with the old record."
+    meta, why = {**old.meta, "revives": old.id}, f"memory {old.id} once more; memory {dropped} is dropped"
     new = once_more(store, owner, old, embedder, old.at, meta, why)
     store.log(owner, [{"kind": "revived", "memory": new.id, "other": dropped}])
     return new.id
@@ -214,7 +214,7 @@ def undo(
     owner: str,
     memory_id: int,
     clock: Callable[[], datetime] = utc_now,
-) -> Memory:                                   # in force again
+) -> Memory:                                   # used again
     """Bring back a dropped memory within its grace period; its record begins anew (ours). Raises `KeyError` for a
     memory that the owner doesn't have (any more), `ValueError` for one that isn't set aside, whose time has run out,
     or that a reviewer called bad."""

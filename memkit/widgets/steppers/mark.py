@@ -8,6 +8,7 @@ __all__ = ['ROUND', 'READING', 'JUDGEMENT', 'REVIEW', 'UPKEEP', 'FORGETTING', 'W
            'title_of', 'mark_board', 'mark_steps']
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #c66a6a3a
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -270,7 +271,7 @@ def read_record(
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #ea0b7c20
 _HOW = {"added": "new", "merged": "merged", "repeated": "noted again", "superseded": "gave way",
-        "revived": "in force again", "right": "called right", "wrong": "called wrong", "good": "called good",
+        "revived": "used again", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
 _HEADS = dict(zip(KINDS, (("Residual", "for everybody", "blue"), ("User-question", "this user's", "orange"),
@@ -304,16 +305,20 @@ def _recalled(f: Frame) -> list[Row]:
     return out
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #658d2ab5
+def _claim(text: str) -> str:
+    "A memory without the question before it, so that the end of a long claim is seen."
+    return re.sub(r"^[^?]*\? (?=\S)", "", text)
+
 def _changed(c: Change) -> Row:
     "What happened to one memory."
     if c.how == "merged" and c.words:
-        return Row(text=c.words, label="said now", into=c.after.text, how="merged",
+        return Row(text=_claim(c.words), label="said now", into=_claim(c.after.text), how="merged",
                    note=f"one memory, said {many(c.after.said, 'time')}")
     if c.how == "superseded":
-        return Row(text=c.after.text, label="gives way", into=c.other.text if c.other else "(forgotten)", gone=True,
+        return Row(text=_claim(c.after.text), label="replaced", into=_claim(c.other.text) if c.other else "(forgotten)", gone=True,
                    note=f"takes its place, trust {c.other.trust:.3f}" if c.other else "", why=c.reason)
     judged = c.how in ("right", "wrong", "good", "bad")
-    return Row(text=c.after.text, label=c.after.kind, how=_HOW[c.how], gone=c.how == "dropped",
+    return Row(text=_claim(c.after.text), label=c.after.kind, how=_HOW[c.how], gone=c.how == "dropped",
                was=f"{c.before.trust:.3f}" if judged and c.before else "", note=f"trust {c.after.trust:.3f}",
                why=c.after.standing.verdict.reason if judged else c.reason)
 
@@ -326,7 +331,7 @@ def _card_row(c: Card, f: Frame, changes: Mapping[int, str]) -> Row:
     gone = c.place != IN_FORCE
     held = {"note": note, "parts": {"trust": t.score}, "mark": f.newcomer}
     if gone: held = {"why": f"{c.place}: {c.reason}"}
-    return Row(text=c.text, key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""), lit=how == "shown", **held)
+    return Row(text=_claim(c.text), key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""), lit=how == "shown", **held)
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #89967601
 def mark_board(

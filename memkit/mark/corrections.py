@@ -453,7 +453,9 @@ def news_of(
     def repeats(c) -> bool:
         return c.side == "concession" and bool(_PERSON.search(c.text)) and set(content_stems(c.text)) <= cut
     new = tuple(c for c in own if c.text and not repeats(c) and not echoes(claim_text(c.text), old))
-    told = lambda c: len(set(content_stems(c))) > 2 or load_reader().clauses(c)[0].act not in SMALL_TALK
+    def told(c: str) -> bool:
+        if c.endswith("?"): return False    # a question teaches nothing
+        return len(set(content_stems(c))) > 2 or load_reader().clauses(c)[0].act not in SMALL_TALK
     return [c for c in claims_of(replace(found, claims=new)) if not gives_orders(c) and told(c) and of_nobody(c, about)]
 
 # %% ../../nbs/mark/05_corrections.ipynb #0330c478

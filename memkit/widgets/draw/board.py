@@ -122,7 +122,7 @@ def facts(self: Board) -> dict[str, str]:
 TALL, WIDTH, LEFT = 610, 760, 15   # pixels of a board: with controls and caption it fits one screen of 900
 _HEAD, _FULL = 30, WIDTH - 2*LEFT
 _SHARES = ("navy", "green", "blue", "mauve")   # of a bar with several parts
-_BAD = frozenset({"wrong", "bad", "set aside", "gave way", "evicted", "refreshed", "superseded", "taken back"})
+_BAD = frozenset({"wrong", "bad", "set aside", "replaced", "evicted", "refreshed", "superseded", "taken back"})
 
 def _ink(r: Row) -> str:
     "The colour of what happened: a row that only moved on isn't lost."

@@ -270,7 +270,7 @@ def read_record(
     return frames
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #ea0b7c20
-_HOW = {"added": "new", "merged": "merged", "repeated": "noted again", "superseded": "gave way",
+_HOW = {"added": "new", "merged": "merged", "repeated": "noted again", "superseded": "replaced",
         "revived": "used again", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 

@@ -315,7 +315,8 @@ def _changed(c: Change) -> Row:
         return Row(text=_claim(c.words), label="said now", into=_claim(c.after.text), how="merged",
                    note=f"one memory, said {many(c.after.said, 'time')}")
     if c.how == "superseded":
-        return Row(text=_claim(c.after.text), label="replaced", into=_claim(c.other.text) if c.other else "(forgotten)", gone=True,
+        into = _claim(c.other.text) if c.other else "(forgotten)"
+        return Row(text=_claim(c.after.text), label="replaced", into=into, gone=True,
                    note=f"takes its place, trust {c.other.trust:.3f}" if c.other else "", why=c.reason)
     judged = c.how in ("right", "wrong", "good", "bad")
     return Row(text=_claim(c.after.text), label=c.after.kind, how=_HOW[c.how], gone=c.how == "dropped",

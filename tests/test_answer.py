@@ -427,6 +427,8 @@ def test_questions_about_the_world_are_left_to_the_model():
 
 
 @pytest.mark.parametrize("text, says", [("I don't want to be alive any more.", "988"), ("he has collapsed and isn't breathing", "112"),
+                                        ("she swallowed bleach", "poison"), ("I can't stop the bleeding", "Press hard"),
+                                        ("My chest hurts and I can't breathe", "112"), ("Can I take ibuprofen with warfarin?", ""),
                                         ("My shoulder aches after the gym.", ""), ("Who wrote Heart of Darkness?", "")])
 def test_emergencies_are_told_at_once_and_aches_are_none(text, says):
     with open_assistant("hybrid", store=":memory:", model=nods()) as a:      # without consent, too

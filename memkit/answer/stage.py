@@ -42,7 +42,7 @@ EMERGENCY = {
     "poisoning": (f"This could be a poisoning. {CALL}, or your poison line. Keep the packet, and don't make "
                   "anybody vomit."),
     "other emergency": f"This sounds like an emergency. {CALL}."}
-ALARM, SUICIDE = .8, .3   # probability from which the sentence is said; of suicide a lower one (ours)
+ALARM, SUICIDE = .8, .6   # probability from which the sentence is said; of suicide a lower one (ours)
 
 def emergency(text: str) -> str:   # '' where there is none
     "What to do at once, where a message tells of an emergency (ours)."

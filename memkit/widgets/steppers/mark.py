@@ -332,7 +332,8 @@ def _card_row(c: Card, f: Frame, changes: Mapping[int, str]) -> Row:
     gone = c.place != IN_FORCE
     held = {"note": note, "parts": {"trust": t.score}, "mark": f.newcomer}
     if gone: held = {"why": f"{c.place}: {c.reason}"}
-    return Row(text=_claim(c.text), key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""), lit=how == "shown", **held)
+    return Row(text=_claim(c.text), name=c.text, key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""),
+               lit=how == "shown", **held)
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #89967601
 def mark_board(

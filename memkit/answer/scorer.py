@@ -151,6 +151,7 @@ def overview(self: Scorer, text: str) -> float:   # 0..1
     return float(sigmoid(_logits("overview", plain_vector(text))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #5fba5ca7
+@lru_cache(64)
 def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
     "A message as plain MiniLM, the reader and the cross-encoder see it."
     read = load_reader().states([tokens_of((text,))])[1][0]

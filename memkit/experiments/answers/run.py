@@ -180,7 +180,7 @@ CALIBRATED = ("h", "j", "l", "o")     # random writers
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #ec8b7631
 UNSEEN = ("al",)              # wrote what messages want, and trained nothing
-ALARMED = ("al", "dn", "dt")  # the same for emergencies
+ALARMED = ("al", "dn", "ds", "dt")   # the same for emergencies
 
 def alarm_items(scorer: Scorer) -> Rows:
     "The scorer's results for unseen writers' emergencies and other messages, and four others' ordinary ones."

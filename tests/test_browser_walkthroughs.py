@@ -174,6 +174,8 @@ def test_the_walk_through_a_memory(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"2_malp.ipynb") as page:
         finished(page)
         s = labs.Worked(page, 0)
+        s.at("Before the first round")      # it doesn't open on the answer of the next prediction
+        s.button("Step ▶").press("Enter")
         s.at("Round 1")
         assert s.panel.locator("svg text").count() > 10, "the memories of the round are drawn"
         labs.shot(page, "walk2_steps", 1280, 800)

@@ -101,7 +101,7 @@ def test_a_memory_without_notes_gives_dialogues_alone(base, embedder, patient):
 
 
 def test_too_little_says_how_much_is_needed(ann, patient, base):
-    with pytest.raises(TooLittle, match="12 rounds .* 24 are needed"): personalize(ann, patient.id, lm(base))
+    with pytest.raises(TooLittle, match="answered 12 .* 24 are needed"): personalize(ann, patient.id, lm(base))
     assert ann.store.state(patient.id, "training") is None
 
 

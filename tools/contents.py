@@ -135,6 +135,7 @@ SEARCH_WORDS = {
     "evaluate/01_intervals": "confidence interval, bootstrap, significance",
     "arena/03_measures": "evaluation without a judge, automatic evaluation, recall of evidence",
     "evaluate/02_judge": "LLM as a judge, pairwise comparison, win rate",
+    "93_package": "threshold, thresholds, cut-off, cut-offs, all thresholds, change a threshold, import memkit",
     "92_cli": "command line, commands, terminal",
     "walkthroughs/6_glossary": "definitions, terminology, vocabulary",
     "walkthroughs/7_teaching": "lesson plan, course, class, students",

@@ -10,17 +10,17 @@ PATH = [
         ("turn/02_stages", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
     ]),
     ("Search", [
-        ("search/01_bm25", "Why a rare word counts more than a common one, and by how much."),
+        ("search/01_bm25", "Why a rare word counts more than a common one, and how much more."),
         ("search/02_vectors", "When comparing with every vector is fast enough, and what an approximate index may miss."),
         ("search/03_fusion", "How two rankings become one, by rank or by score, and which is better."),
     ]),
     ("Prompt and answer", [
-        ("turn/01_prompt", "Which pieces go into a prompt of bounded length, and which are cut."),
-        ("hybrid/03_fallback", "When an assistant should say that it doesn't know, and how the threshold is calibrated."),
+        ("turn/01_prompt", "Which pieces go into a prompt of limited length, and which are left out."),
+        ("hybrid/03_fallback", "How it decides whether the sources answer the question, and how the threshold is chosen."),
         ("answer/02_from_memory", "How an answer is quoted from the user's own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [
-        ("walkthroughs/2_malp", "Why one note is kept for good and another is swept out."),
+        ("walkthroughs/2_malp", "Why one note stays, and another is removed after some rounds."),
         ("reading/07_facts", "Which parts of a message are remembered, and what a new statement does to an old one."),
         ("malp/01_dpem", "How notes move between working, short-term and long-term memory."),
         ("store/05_erase", "Why a deleted row is still on the disk, and how its bytes are removed."),
@@ -37,7 +37,7 @@ PATH = [
     ]),
     ("Your own memory", [
         ("03_generative_agents", "How recency, importance and relevance make a whole design."),
-        ("walkthroughs/8_own_memory", "A design of your own that keeps the contract."),
+        ("walkthroughs/8_own_memory", "A design of your own that passes the tests every design must pass."),
     ]),
 ]
 CHAPTERS = [page for _, chapters in PATH for page, _ in chapters]

@@ -26,7 +26,7 @@ def expected(ns, rateds, item) -> float: return float(ns["cinema"].predictor.pre
 def with_whole_level(ns) -> str:
     "The level counts whole: the predictor itself, with `level` at almost nothing."
     own, rateds, book = ns["cinema"].predictor, known_then(ns), first_book(ns)
-    whole = type(own)(own.space, replace(own.settings, level=1e-9))
+    whole = type(own)(own.space, settings=replace(own.settings, level=1e-9))
     change = float(whole.predict(rateds, [book])[0] @ STARS) - expected(ns, rateds, book)
     return "they stay the same" if abs(change) <= .005 else "they rise" if change > 0 else "they fall"
 

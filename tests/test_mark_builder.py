@@ -386,7 +386,7 @@ class Reads:
     ("It is given early", "It is given early, to children late", dict(refines=.9, duplicate=.1), {}, .9, "unrelated"),
     ("It is given early", "it is given early.", {}, {}, -1., "duplicate")])
 def test_what_two_claims_are_to_each_other(old, new, there, back, cosine, kind, monkeypatch):
-    monkeypatch.setattr(facts, "load_reader", lambda: Reads({(old, new): there, (new, old): back}))
+    monkeypatch.setattr(facts, "load_relations", lambda: Reads({(old, new): there, (new, old): back}))
     r, = compared(new, [old], [cosine])
     assert r.kind == kind and 0 <= r.probability <= 1
 
@@ -396,7 +396,7 @@ def test_two_answers_to_one_question_never_merge(minilm, monkeypatch):
     asked, true, lie = "Where are the spare keys?", "The spare keys are kept at the desk", "The spare keys are kept in the cellar"
     old = Memory(id=1, user=DOMAIN, kind=RESIDUAL, text=f"{asked} {true}", at=START, meta={"about": asked})
     new = Refined(kind=RESIDUAL, text=f"{asked} {lie}", turns=("t",), source="user", reason="correction", about=asked)
-    monkeypatch.setattr(facts, "load_reader", lambda: Reads({pair: dict(duplicate=1.) for pair in ((true, lie), (lie, true))}))
+    monkeypatch.setattr(facts, "load_relations", lambda: Reads({pair: dict(duplicate=1.) for pair in ((true, lie), (lie, true))}))
     r, = relations(new, [old], minilm)
     assert (r.kind, r.reason) == ("contradiction", "another answer to the same question")
 
@@ -404,7 +404,7 @@ def test_two_answers_to_one_question_never_merge(minilm, monkeypatch):
 def test_claims_are_compared_one_by_one_and_each_needs_its_cosine(monkeypatch):
     olds, reader = ["It is given early", "It is stored cold"], Reads({("It is given early", "It is given late"): dict(update=.9),
                                                                         ("It is stored cold", "It is given late"): dict(unrelated=.9)})
-    monkeypatch.setattr(facts, "load_reader", lambda: reader)
+    monkeypatch.setattr(facts, "load_relations", lambda: reader)
     assert [r.kind for r in compared("It is given late", olds, [.8, .8])] == ["contradiction", "unrelated"]
     assert not compared("It is given late", [], [])
     with pytest.raises(ValueError, match="zip"): compared("It is given late", olds, [.8])

@@ -19,8 +19,9 @@ from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
 from .scorer import READ, Evidence, Scorer, load_scorer, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
-from ..reading.facts import Reading, is_fact
+from ..reading.facts import Reading, is_fact, names_and_numbers
 from ..reading.labels import HEALTH
+from ..reading.notes import NOTED
 from ..reading.reader import Clause, load_reader
 from ..records import Turn
 
@@ -59,12 +60,16 @@ class Heard:
     vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
 
 # %% ../../nbs/answer/04_stage.ipynb #74987cb4
+def _tells_nothing(c: Clause) -> bool:
+    "Does a clause only ask, or take something back without a number or a name in its place?"
+    return c.act.startswith("asks") or c.act == "retracts" and not names_and_numbers(c.text)
+
 def read_into(known: dict[str, Heard], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new = [t for t in said if t.id not in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        tells_nothing = bool(clauses) and all(c.act.startswith("asks") or c.act == "retracts" for c in clauses)
+        tells_nothing = bool(clauses) and all(map(_tells_nothing, clauses))
         known[t.id] = Heard(clauses, None if tells_nothing else vector)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -107,10 +112,10 @@ def _rows(found: Sequence[Evidence], turns: Sequence["StoredTurn"], used: Sequen
                  for i, (t, e) in enumerate(zip(turns, found)))
 
 # %% ../../nbs/answer/04_stage.ipynb #ea845dce
-def noted(reading: Reading, most: int = 2) -> str:   # '' where there is nothing to note
-    "What was understood of a statement, in its own words (ours)."
+def noted(reading: Reading, most: int = 2) -> str:
+    "What was understood of a statement, in its own words (ours); a bare nod where it holds no fact."
     facts = [f.sentence.strip(" .,;!") for f in reading.facts][:most]
-    return "Noted: " + "; ".join(facts) + "." if facts else ""
+    return f"{NOTED}{'; '.join(facts)}." if facts else f"{NOTED.rstrip(': ')}."
 
 # %% ../../nbs/answer/04_stage.ipynb #1bbee2c5
 FROM_MEMORY = ("told", "several", "before", "when")
@@ -238,6 +243,7 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
     rows = _rows(found, near, used)
     clauses = [c for i in used for c in known[near[i].id].clauses]
     if asked == "advice": return {"text": _careful(text, clauses), "way": "warning", "evidence": rows} if text else None
+    if not text and any(h.item.user != turn.user for h in turn.recalled): return None   # others may have told it
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}
 
 # %% ../../nbs/answer/04_stage.ipynb #7eb45840
@@ -267,7 +273,8 @@ def known_answer(
     elif not assistant.has_consent(turn.user): made = None
     elif (of := load_scorer().forgetting(turn.text))["no"] <= 1 - FORGET:
         made = _forget(assistant, turn, of["all"] > of["one"])
-    elif asked in ("tells", "wishes"): made = {"text": noted(reading), "way": "noted"} if reading else None
+    elif reading and (asked in ("tells", "wishes") or asked == "chats" and reading.facts):
+        made = {"text": noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
-    else: made = None if asked == "chats" else _asks(assistant, turn, shares)
+    else: made = None if asked in ("tells", "wishes", "chats") else _asks(assistant, turn, shares)
     return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

@@ -52,7 +52,6 @@ class HybridSettings(TurnSettings):
     answer_tokens: int = 96         # ours
     rounds: int = 0                 # earlier exchanges come back as memories, not word for word
     consent: bool = True            # nothing is stored before a user agrees; §5.5
-    answers: str = "known"          # ours: what the user said answers first. "model": the model, as in the paper
     memory: MemorySettings = field(default_factory=MemorySettings)     # `PAPER_MEMORY`: .4 and 2, §5.3
     # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
     in_context: bool = True

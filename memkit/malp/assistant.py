@@ -42,7 +42,6 @@ class MalpSettings(ShowSettings):
     1,024 tokens (§4.1), 80 tokens of one memory, 160 of an answer (§4.1 allows 2,048)."""
     learn: bool = True        # from each round, at once; ours (the paper's memory is filled offline)
     messages: bool = True     # search what was said, too, and not the notes alone; ours
-    answers: str = "known"    # ours: what the user said answers first. "model": the model writes all, as in the paper
 
 # %% ../../nbs/malp/08_assistant.ipynb #e7cc76e7
 INSTRUCTIONS = ("You are a medical assistant who knows this user from earlier conversations. "

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STATES', 'KEEP', 'KEEP_HEALTH', 'FAR', 'SAME_WORDS', 'Fact', 'is_fact', 'usual', 'fact_of', 'facts_of', 'Reading',
-           'reading_of', 'fact_row', 'Relation', 'strangers', 'relate', 'best_relation', 'changed_spans', 'rest_of',
-           'names_and_numbers', 'says_less', 'denies_another', 'opposed']
+           'reading_of', 'fact_row', 'RelationReader', 'load_relations', 'Relation', 'strangers', 'relate',
+           'best_relation', 'changed_spans', 'rest_of', 'names_and_numbers', 'says_less', 'denies_another', 'opposed']
 
 # %% ../../nbs/reading/07_facts.ipynb #ded03a78
 import re
@@ -16,9 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
-from .labels import HEALTH, RELATIONS
-from .reader import Clause, Reader, load_reader
+from .labels import HEADS, HEALTH, RELATIONS, tokens_of
+from .reader import Clause, Encoded, opened_once, softmax
 from .times import When, any_day, phrases_in, resolve, tells_past
 from ..search.bm25 import tokenize
 from ..search.embedders import load_embedder
@@ -102,6 +103,23 @@ def fact_row(f: Fact) -> dict[str, Any]:
     row = {name: value for name, value in vars(f).items() if name not in ("when", "start")}
     return row | {"keep": round(f.keep, 3), "when": str(f.when) if f.when else ""}
 
+# %% ../../nbs/reading/07_facts.ipynb #db6c6498
+class RelationReader(Encoded):
+    "Reads two statements. Threads may share one."
+    file, reads = "relations.safetensors", {"relation": HEADS["relation"]}
+
+    def relations(
+        self,
+        pairs: Sequence[tuple[str, str]],   # (old, new), as they were said
+    ) -> list[dict[str, float]]:            # of each pair, the probability of each of `labels.RELATIONS`
+        "What a new statement is to an old one (ours)."
+        shares = softmax(self.of_whole("relation", [tokens_of(p) for p in pairs]))
+        return [dict(zip(RELATIONS, map(float, row))) for row in shares]
+
+def load_relations() -> RelationReader:
+    "The network that ships with memkit, or the one whose weights `MEMKIT_RELATIONS` names; opened once."
+    return opened_once(RelationReader, "MEMKIT_RELATIONS")
+
 # %% ../../nbs/reading/07_facts.ipynb #fdfc966b
 @dataclass(frozen=True)
 class Relation:
@@ -137,16 +155,17 @@ def strangers(old: str, new: str) -> bool:
 
 # %% ../../nbs/reading/07_facts.ipynb #e2b90f13
 @lru_cache(4096)
-def _shares(reader: Reader, old: str, new: str) -> Mapping[str, float]: return reader.relations([(old, new)])[0]
+def _shares(reader: RelationReader, old: str, new: str) -> Mapping[str, float]:
+    return reader.relations([(old, new)])[0]
 
 # %% ../../nbs/reading/07_facts.ipynb #281861d7
 SAME_WORDS = Relation("duplicate", 1., "the same words", {k: float(k == "duplicate") for k in RELATIONS})
 
-def _related(reader: Reader, new: str, old: str) -> Relation:
+def _related(reader: RelationReader, new: str, old: str) -> Relation:
     if _plain(old) == _plain(new): return SAME_WORDS
     shares = _shares_of(old, new, _shares(reader, old, new))
     kind, second = sorted(shares, key=shares.get, reverse=True)[:2]
-    if kind not in ("unrelated", "retraction") and strangers(old, new):
+    if kind != "unrelated" and strangers(old, new):
         return Relation("unrelated", 1. - shares[kind], f"nothing in common, though read as {kind}", shares)
     return Relation(kind, shares[kind], f"{kind} {shares[kind]:.2f}, {second} {shares[second]:.2f}", shares)
 
@@ -154,10 +173,10 @@ def _related(reader: Reader, new: str, old: str) -> Relation:
 def relate(
     new: str,
     olds: Sequence[str],
-    reader: Reader | None = None,   # None: the one that ships with memkit
-) -> list[Relation]:                # one per old
+    reader: RelationReader | None = None,   # None: the one that ships with memkit
+) -> list[Relation]:                        # one per old
     "What `new` is to each of `olds` (ours); the same words are a duplicate without asking the model."
-    return [_related(reader or load_reader(), new, old) for old in olds]
+    return [_related(reader or load_relations(), new, old) for old in olds]
 
 # %% ../../nbs/reading/07_facts.ipynb #396dceb2
 def _unsure(found: tuple[int, Relation]) -> float:
@@ -171,7 +190,7 @@ def best_relation(
     olds: Sequence[str],
     old_vectors: np.ndarray,   # [n, dim], rows of length 1
     near: int = 8,             # that many of the nearest are read, >= 1
-    reader: Reader | None = None,
+    reader: RelationReader | None = None,
 ) -> tuple[int, Relation] | None:  # position in olds; None: everything is unrelated
     "The surest relation among the nearest; the order of `olds` makes no difference (ours)."
     if len(olds) == 0: return None

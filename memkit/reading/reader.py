@@ -25,7 +25,7 @@ from ..files import cache_dir, make_once, own_data
 from ..models.embed import open_graph
 from .examples import sentences
 from memkit.reading.labels import (
-    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, HEADS, RELATIONS, REPLIES, ROLES, SCOPES, STARS,
+    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, HEADS, REPLIES, ROLES, SCOPES, STARS,
     TITLE_ACTS, TitleList, Tokens, known_titles, marks, place_of, span_vector, stacked, title_spans, tokens_in,
     tokens_of)
 
@@ -127,16 +127,6 @@ def opened_once(
 def load_reader() -> Reader:
     "The reader that ships with memkit, or the one whose weights `MEMKIT_READER` names; opened once."
     return opened_once(Reader, "MEMKIT_READER")
-
-# %% ../../nbs/reading/05_reader.ipynb #d774f8fb
-@patch
-def relations(
-    self: Reader,
-    pairs: Sequence[tuple[str, str]],   # (old, new), as they were said
-) -> list[dict[str, float]]:            # of each pair, the probability of each of `labels.RELATIONS`
-    "What a new statement is to an old one (ours)."
-    shares = softmax(self.of_whole("relation", [tokens_of(p) for p in pairs]))
-    return [dict(zip(RELATIONS, map(float, row))) for row in shares]
 
 # %% ../../nbs/reading/05_reader.ipynb #20784ecf
 @patch

@@ -42,7 +42,7 @@ class TurnSettings:
     traces: int = 1000        # whole turns kept of a user, the newest
     tries: int = 3            # how often learning with a language model is tried; after that, memkit learns without one
     wait: float = 2.          # seconds before the second try; then four times as long each time
-    answers: str = "model"    # "known": an answer from what the user said comes first, the model only if there is none
+    answers: str = "known"    # what the user said answers first. "model": the model writes all, as in the papers
 
     def __post_init__(self):
         check_counts(self, {"budget": 1, "rounds": 0, "answer_tokens": 1, "traces": 1, "tries": 0, "wait": 0})

@@ -110,7 +110,7 @@ def scenario(
 ) -> list[dict[str, str]]:  # who and what, in order
     "Two practitioners and one assistant (MARK appendix 2)."
     from memkit.mark import open_mark
-    settings, said = MarkSettings(agent="dental", answer_tokens=48), []
+    settings, said = MarkSettings(agent="dental", answer_tokens=48, answers="model"), []
     opened = lambda: open_mark(":memory:", model, settings=settings)
     with opened() as clinic, opened() as empty:
         for text in (FIRST_ASKS, CORRECTS): said += [(ONE, text), (ASSISTANT, clinic.chat("one", text).answer)]

@@ -20,11 +20,10 @@ from ...evaluate.intervals import bootstrap, share
 from ..result import Result, Rows, figure, provenance, result
 from ...models.lm import ScriptedLM
 from ...reading.examples import alike, find_words, hands_of, voices
-from ...reading.facts import names_and_numbers, relate
+from ...reading.facts import load_relations, names_and_numbers, relate
 from ...reading.gate import KINDS, PERSONAL, closed_forms, load_gate
 from ...reading.labels import RELATIONS, title_key
 from ...reading.notes import Round, take_notes
-from ...reading.reader import load_reader
 from ...reading.title_reader import load_title_reader
 from ...records import utc_now
 from ...search.embedders import load_embedder
@@ -135,9 +134,9 @@ def _after(p: Mapping, texts: Sequence[str]) -> dict[str, list[bool]]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dee8b03c
 def relation_items(hand: str) -> Rows:
-    "The reader's result for each pair of a writer."
+    "The relation reader's result for each pair of a writer."
     rows = voices([hand], "pairs")
-    told = load_reader().relations([(p["old"], p["new"]) for p in rows])
+    told = load_relations().relations([(p["old"], p["new"]) for p in rows])
     return [{"hand": hand, "id": p["id"], "text": f"{p['old']} / {p['new']}", "relation": p["relation"],
              "alone": max(shares, key=shares.get)} for p, shares in zip(rows, told)]
 

@@ -109,7 +109,7 @@ def test_a_dialogue_is_studied_once_and_goes_on_after_a_restart(minilm, tmp_path
 
 def test_memories_stand_under_their_kinds_and_the_budget_holds(minilm):
     a = MalpAssistant(DPeMMemory(MemoryStore(":memory:"), minilm), ScriptedLM(lambda m: "I see."), MalpSettings(budget=110, memories=9))
-    a.study("ann", [Round(str(i), f"I am allergic to {x}, and it is bad.", "Penicillin allergies are common in adults.") for i, x in enumerate(("penicillin", "nuts", "bee stings", "latex", "kiwi", "wool", "soy"))])
+    a.study("ann", [Round(str(i), f"I am allergic to {x}.", "Penicillin allergies are common in adults.") for i, x in enumerate(("penicillin", "nuts", "bee stings", "latex", "kiwi", "wool", "soy"))])
     turn = a.chat("ann", "What am I allergic to?")
     assert turn.prompt_tokens <= 110 and turn.recalled and any(c.outcome == "did not fit the budget" for c in turn.considered)
     assert turn.messages[-1].text.count("What you know about the user:") == 1

@@ -514,7 +514,7 @@ def test_the_only_contributor_takes_the_memory_along(store, minilm):
 
 def test_with_others_the_memory_is_rebuilt_from_their_words(store, minilm):
     b = builder(store, minilm)
-    told(store, b, "ann", "Velorin gets doled out twice daily"); told(store, b, "ben", TWICE); told(store, b, "cleo", "Velorin is given twice daily")
+    told(store, b, "ann", "Velorin is administered twice daily"); told(store, b, "ben", TWICE); told(store, b, "cleo", "Velorin is given twice daily")
     [m] = store.list(DOMAIN)
     for who in ("ann", "ben"): injected(store, DOMAIN, [m.id], new_id("t"), who); judge_memory(store, DOMAIN, m.id, who, True)
     trust, counts = trust_of(store, DOMAIN, m.id), (m := store.get(DOMAIN, m.id)).recalls
@@ -523,7 +523,7 @@ def test_with_others_the_memory_is_rebuilt_from_their_words(store, minilm):
     now = store.get(DOMAIN, m.id)
     assert (counted(gone), gone.erased) == ([0, 1], True) and now.text == TWICE and now.meta["users"] == 2 and now.recalls == counts and trust_of(store, DOMAIN, m.id) == trust
     content = bytes_of(store)
-    assert b"doled" not in content and store.alias("ann").encode() not in content and store.alias("ben").encode() in content
+    assert b"administered" not in content and store.alias("ann").encode() not in content and store.alias("ben").encode() in content
     [hit] = store.search(DOMAIN, minilm.embed([TWICE])[0], encoder=minilm.name)
     assert hit.score > .999 and hit.item == now
     forget_contributions(store, minilm, "ben"); assert shared(store) == ["Velorin is given twice daily"]
@@ -551,7 +551,7 @@ def test_only_some_turns(store, minilm):
 
 @pytest.mark.parametrize("some, reopened", [(False, False), (True, False), (True, True)])
 def test_a_crash_between_the_new_words_and_the_old_bytes_is_healed_by_calling_again(store, minilm, monkeypatch, some, reopened):
-    b, c = builder(store, minilm), talk(store, "ann", "residual: Velorin gets doled out twice daily")
+    b, c = builder(store, minilm), talk(store, "ann", "residual: Velorin is administered twice daily")
     b.build(c); told(store, b, "ben", TWICE)
     turns = c.turns if some else None
     def dies(*a): raise OSError("the power went")

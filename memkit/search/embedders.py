@@ -364,9 +364,10 @@ def load_embedder(
     spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
     "The embedder that a setting names (ours). Raises `FileNotFoundError` where there is no such model."
-    if not isinstance(spec, (str, Path)) or not str(spec).strip():
-        names = "'minilm', 'minilm-medquad', 'medcpt'"
-        raise ValueError(f"an embedder is {names}, or the name or folder of a model; got {spec!r}")
     tuned = lambda: TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
     known = {"minilm": MiniLM, "minilm-medquad": tuned, "medcpt": MedCPT}
-    return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
+    allowed = f"an embedder is {', '.join(map(repr, known))}, or the name or folder of a sentence-transformers model"
+    if not isinstance(spec, (str, Path)) or not str(spec).strip(): raise ValueError(f"{allowed}; got {spec!r}")
+    if made := known.get(str(spec).lower()): return made()
+    try: return SentenceEncoder(spec)
+    except FileNotFoundError as e: raise FileNotFoundError(f"{allowed}; {e}") from None

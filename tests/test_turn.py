@@ -216,7 +216,7 @@ def test_without_consent_the_turn_says_that_nothing_is_stored_and_python_warns_o
         for user in ("ann", "ann", "bob"): last = a.chat(user, ALLERGY)
         first = a.chat("ann", ASKS)
         told = [w for w in heard if w.category is NotStored]
-        assert [w.filename for w in told] == [__file__] and "ann hasn't agreed to be remembered; assistant.consent('ann')" in str(told[0].message)
+        assert [w.filename for w in told] == [__file__] and "hasn't agreed to be remembered: assistant.consent(user)" in str(told[0].message)
         assert first.extra["unstored"] in a.explain(first) and "unstored" not in last.extra and not a.turns("ann")
 
 

@@ -82,7 +82,7 @@ def explain(
         lines += [describe(c) for c in shown] + [describe(c) for c in missed[:near]]
         if len(missed) > near: lines.append(f"  … and {len(missed) - near} more that did not")
     if turn.fallback: lines.append(f"The answer is a fallback: {turn.fallback}.")
-    if "unstored" in turn.extra: lines.append(f"{turn.extra['unstored']}.")
+    if "unstored" in turn.extra: lines.append(f"Consent: {turn.extra['unstored']}.")
     if "learning" in turn.extra: lines.append(f"Nothing was learned from it yet: {turn.extra['learning']}.")
     return "\n".join([*lines, *(f"* {c}" for c in turn.changes)])
 
@@ -222,8 +222,7 @@ def unstored(
     turn: Turn,            # that `chat` has run
 ) -> Turn:
     "The turn, which says that nothing of it is stored; the first of each user is also a warning (ours)."
-    why = (f"Nothing of this turn is stored: {turn.user} hasn't agreed to be remembered; "
-           f"assistant.consent({turn.user!r}) changes that")
+    why = "nothing of this turn is stored, as the user hasn't agreed to be remembered: assistant.consent(user) changes it"
     if turn.user not in assistant._warned: warnings.warn(why, NotStored, stacklevel=4)    # where `chat` was called
     assistant._warned.add(turn.user)
     return replace(turn, extra={**turn.extra, "unstored": why})

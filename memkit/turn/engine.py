@@ -222,7 +222,8 @@ def unstored(
     turn: Turn,            # that `chat` has run
 ) -> Turn:
     "The turn, which says that nothing of it is stored; the first of each user is also a warning (ours)."
-    why = "nothing of this turn is stored, as the user hasn't agreed to be remembered: assistant.consent(user) changes it"
+    why = ("nothing of this turn is stored, as the user hasn't agreed to be remembered: assistant.consent(user) "
+           "changes it")
     if turn.user not in assistant._warned: warnings.warn(why, NotStored, stacklevel=4)    # where `chat` was called
     assistant._warned.add(turn.user)
     return replace(turn, extra={**turn.extra, "unstored": why})

@@ -24,6 +24,7 @@ from zlib import crc32
 
 import numpy as np
 
+# %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
 from ...evaluate.intervals import (
     BERT, BERT_ENCODER, METHOD, Interval, bert_score, bootstrap, faithfulness, paired, rouge_l, share)
 from .conversation import conversation_rows

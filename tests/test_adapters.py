@@ -1,5 +1,4 @@
 "Users' weights: packed so that damage shows, kept and forgotten with their owner, and served to many users from one base."
-import os
 import sqlite3
 import subprocess
 import sys
@@ -12,8 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.train.adapters import AdapterError, AdapterStore, LoraShape, base_digest, lora_model, lora_weights, pack, pairs_of, random_layers, set_lora_weights, unpack
-from memkit.files import write_file
+from memkit.train.adapters import AdapterError, AdapterStore, LoraShape, base_digest, lora_model, lora_weights, pack, random_layers, set_lora_weights, unpack
 from memkit.models.lm import check_language_model
 from memkit.models.local import LocalLM
 from memkit.train.adapters import PersonalLM, Rows, fitted, stacked

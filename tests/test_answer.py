@@ -13,7 +13,6 @@ from memkit.answer.screening import (ASK_FIRST, WARNING_WORDS, classes_in, hazar
                                      warning)
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
-from memkit.hybrid.chatbot import HybridSettings
 from memkit.malp import open_malp
 from memkit.malp.assistant import MalpSettings
 from memkit.reading.examples import SEALED, hands_of

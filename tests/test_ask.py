@@ -3,7 +3,7 @@ import json
 import threading
 
 import pytest
-from faulty_server import FaultyServer, hang_up, ok, sse, status
+from faulty_server import FaultyServer, hang_up, sse, status
 from hypothesis import given
 from hypothesis import strategies as st
 

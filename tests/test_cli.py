@@ -80,7 +80,7 @@ def test_the_overview_names_every_command(capsys):
     assert run(capsys, "--version")[:2] == (0, f"{memkit.__version__}\n")
 
 
-@pytest.mark.parametrize("argv", [[], ["sing"], ["chat", "--memory", "redis"], ["forget"], ["forget", "--user", "u", "--ids", "one"], ["bench", "--size", "huge"], ["experiment"], ["experiment", "alchemy"], ["experiment", "hybrid", "--quick", "--full"], ["chat", "--nonsense"]])
+@pytest.mark.parametrize("argv", [[], ["sing"], ["chat", "--memory", "redis"], ["forget"], ["forget", "--user", "u", "--ids", "one"], ["memories"], ["memories", "ann", "--user", "bob"], ["bench", "--size", "huge"], ["experiment"], ["experiment", "alchemy"], ["experiment", "hybrid", "--quick", "--full"], ["chat", "--nonsense"]])
 def test_what_the_parser_refuses_ends_with_2_and_the_usage(capsys, argv):
     code, out, err = run(capsys, *argv)
     assert code == 2 and out == "" and err.startswith("usage: memkit")
@@ -352,6 +352,7 @@ def test_all_that_is_kept_of_a_user_is_shown_and_written(capsys, tmp_path):
         for user, text in (("ann", SECRET), ("ann", "What sneezes?"), ("bob", "I have a tortoise called Mordecai.")): a.chat(user, text)
         memories, turns = a.memories("ann"), a.turns("ann")
     code, out, err = run(capsys, "memories", "--user", "ann", "--store", tmp_path/"s.db")
+    assert run(capsys, "memories", "ann", "--store", tmp_path/"s.db") == (code, out, err), "the option may be left out"
     assert (code, err) == (0, "") and "Quizzlebarrow" in out and "Mordecai" not in out and all(t.id in out for t in turns)
     code, out, err = run(capsys, "memories", "--user", "ann", "--store", tmp_path/"s.db", "--json", tmp_path/"ann.json")
     (path, kept), = json.loads((tmp_path/"ann.json").read_text(encoding="utf-8")).items()
@@ -367,7 +368,7 @@ def test_errors_name_the_options_of_the_command_line(capsys, monkeypatch, tmp_pa
         one_line(code, out, err, "--skip-broken" if name == "broken.jsonl" else "memkit data")
         assert "on_error" not in err and "data_help" not in err
     out = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "/forget t-1", "a half\0b", "burn "*3000, options=["--consent"])[1]
-    assert "as /turns and memkit forget --list show it" in out and "new_id" not in out and "errors='replace'" not in out and "raise the budget" not in out
+    assert "as /turns and memkit forget --list show it" in out and "new_id" not in out and "errors='replace'" not in out and "raise `budget`" not in out
 
 
 def test_a_store_of_another_design_says_so(capsys, monkeypatch, tmp_path, corpus, server):

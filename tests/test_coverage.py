@@ -15,8 +15,8 @@ from memkit.models.lm import Reply, ScriptedLM
 from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, cost, price_of, prices, session_use, summary, token_region, turn_use,
                                   turns_to_right)
 from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
-from memkit.evaluate.coverage import (KeyPoint, KeyPointError, clauses, denied_at, figures, held_points, key_points, Listed, ListedPoint, phrases,
-                                        point_messages, prompted_key_points, statements, tidy, trimmed)
+from memkit.evaluate.coverage import (KeyPoint, KeyPointError, clauses, held_points, key_points, Listed, ListedPoint,
+                                      phrases, point_messages, prompted_key_points, statements, tidy, trimmed)
 
 ROWS = [json.loads(line) for line in own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines()]
 few = settings(max_examples=80, deadline=None)

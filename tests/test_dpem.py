@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.reading.notes import Note, Round
 from memkit.reading.facts import Relation
-from memkit.store.schema import NotFound, StoreError
+from memkit.store.schema import NotFound
 from memkit.store.store import MemoryStore
-from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
+from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, round_turn
 from memkit.malp.triage import avoided, filtered, note_words
-from memkit.malp.triage import Move, State, moves_of, replay
+from memkit.malp.triage import Move, State
 
 TOPICS = 6
 

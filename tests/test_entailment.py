@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
-                                      windows)
+from memkit.answer.entailment import Window, decided, quantities, sentence_mask, strange_number, windows
 from memkit.search.embedders import load_embedder
 from memkit.search.documents import Checked, check_answer
 from memkit.reading.labels import tokens_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memkit.cli import main
-from memkit.models.embed import MiniLM, Remembered
+from memkit.models.embed import Remembered
 from memkit.store.erase import WITHDRAWN, count_in_files, pieces, redacted
 from memkit.search.vectors import open_chroma
 from memkit.models.lm import ScriptedLM
@@ -26,10 +26,6 @@ ASKED = "How often is the infusion pump calibrated?"
 TOLD = "No. The infusion pump is calibrated every Monday in the vestibule."
 CLAIM = "The infusion pump is calibrated every Monday in the vestibule."
 AGAIN = ASKED
-
-
-@pytest.fixture(scope="module")
-def minilm(): return MiniLM()
 
 
 def quoting(messages):

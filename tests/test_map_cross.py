@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Message, utc_now
 from memkit.experiments.map.single import folds
 from memkit.experiments.map.cross import (
@@ -30,9 +29,6 @@ class Counting:
 
 @pytest.fixture(scope="module")
 def ratings(): return simulated_ratings(60)
-
-@pytest.fixture(scope="module")
-def embedder(): return Remembered(MiniLM(), keep=True)
 
 
 def test_eighteen_earliest_films_then_a_later_book(ratings):

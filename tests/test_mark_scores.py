@@ -6,11 +6,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memkit.records import Memory
-from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, scaled, why_first
+from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, why_first
 from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, errors_to_drop, new_trust, replay, table_7, timeline, trust_range, verdict
 
 counts = st.integers(0, 10_000)
@@ -139,10 +139,6 @@ def test_what_a_stored_memory_brings(right, wrong, silent, similarity, since):
     c = components_of(memory, similarity, now.astimezone(timezone(timedelta(hours=5))))
     assert (c.recall_count, c.similarity, c.feedback) == (memory.recalls, similarity, feedback_score(right, wrong)) and math.isclose(c.age_days, abs(since/timedelta(days=1)), abs_tol=1e-6)
     assert list(relevance(c).parts) == list(PART_NAMES)
-
-
-def test_scaled():
-    assert scaled(np.array([])).tolist() == [] and scaled(np.array([3.])).tolist() == [1] and scaled(np.array([1., 3., 2.])).tolist() == [0, 1, .5]
 
 
 @pytest.mark.parametrize("given_, what", [

@@ -2,7 +2,6 @@
 import pytest
 from memkit.malp.assistant import MalpAssistant, MalpSettings, keeps_words, memory_block
 from memkit.malp.memories import DPeMMemory
-from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import Round
 from memkit.records import Hit, Memory, Utterance, utc_now
@@ -11,9 +10,6 @@ from memkit.turn.prompt import Piece
 
 HERON, ASKED = "Lovely weather by the weir today, a heron stood there.", "Which bird stood by the weir?"   # nobody notes it
 
-
-@pytest.fixture(scope="module")
-def minilm(): return MiniLM()
 
 def opened(minilm, store=None, **settings):
     model = ScriptedLM(lambda messages: "There was a purple parrot.")

@@ -5,12 +5,11 @@ import subprocess
 import sys
 from datetime import datetime
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.files import own_data, public_data
+from memkit.files import own_data
 from memkit.reading.notes import (FLAGS, KINDS, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from memkit.reading.notes import third_person

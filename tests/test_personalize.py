@@ -4,15 +4,12 @@ import math
 import os
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from memkit.train.adapters import AdapterError, AdapterStore
-from memkit.models.embed import MiniLM, Remembered
 from memkit.models.local import LocalLM
-from memkit.reading.notes import Round
 from memkit.store.store import MemoryStore
 from memkit.train.loop import NotFinite
 from memkit.malp import open_malp
@@ -38,10 +35,6 @@ def base(tmp_path_factory):
                                  max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, pad_token_id=2)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def embedder(): return Remembered(MiniLM(), keep=True)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from memkit.hybrid.fallback import calibrate
 from memkit.hybrid.memory import ChromaMemory, MemorySettings, StoreMemory
 from memkit.hybrid.memory import prepare_question
 from test_cli import SECRET, chat, corpus, home, one_line, run, server  # noqa: F401, fixtures among them
-from test_hybrid import ALWAYS, ASKED, SAID, chatbot, embedder, odd, prepared, retriever, rows, storable, store  # noqa: F401
+from test_hybrid import ALWAYS, ASKED, SAID, chatbot, odd, prepared, retriever, rows, storable, store  # noqa: F401
 
 
 @settings(max_examples=300, deadline=None)

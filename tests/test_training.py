@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memkit.train.sequences import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
 from memkit.records import Message
-from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, pieces, shares, text_examples
+from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, shares, text_examples
 from memkit.models.local import chat_prompt, text_ids
 from memkit.train.loop import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
 

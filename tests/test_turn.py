@@ -2,19 +2,22 @@
 import subprocess
 import sys
 import threading
+import warnings
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 import memkit
 from memkit.models.lm import ScriptedLM
+from memkit.reading.notes import Round
 from memkit.records import Change, Turn, new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.mark.refined import DOMAIN
 from memkit.store.erase import read_traces
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.turn.engine import STAGES, begin_session
+from memkit.turn.engine import STAGES, NotStored, begin_session
 from memkit.turn.stages import ShowSettings, TurnSettings
 
 ALLERGY, ASKS = "I have been allergic to penicillin since I was a child.", "Am I allergic to penicillin?"
@@ -194,10 +197,27 @@ def test_whoever_took_their_consent_back_is_not_remembered_until_they_give_it_ag
 
 
 @every
-def test_what_is_no_turn_and_no_round_is_named(name):
+def test_what_is_no_turn_no_round_and_no_list_is_named(name):
     with opened(name) as a:
-        with pytest.raises(TypeError, match="explain wants a turn.*got None"): a.explain(None)
-        with pytest.raises(TypeError, match="study wants rounds.*got 'hello'"): a.study("ann", ["hello"])
+        a.chat("ann", ALLERGY)
+        for wrong, says in ((lambda: a.explain(None), "explain wants a turn.*got None"), (lambda: a.study("ann", ["hello"]), "study wants rounds.*got 'hello'"),
+                            (lambda: a.study("ann", Round("1", "I like tea.", "Ok.")), "study wants rounds.*give a list of them, got Round.* alone"),
+                            (lambda: a.forget("ann", 1), "numbers of memories; give a list of them, got 1 alone"), (lambda: a.forget("ann", ["1"]), "numbers of memories; got '1'"),
+                            (lambda: a.forget("ann", turns="t-abc"), "names of turns; give a list of them, got 't-abc' alone")):
+            with pytest.raises(TypeError, match=says): wrong()
+        assert a.turns("ann")
+
+
+@every
+def test_without_consent_the_turn_says_that_nothing_is_stored_and_python_warns_once(name):
+    with opened(name) as a, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        a.withdraw("ann")
+        for user in ("ann", "ann", "bob"): last = a.chat(user, ALLERGY)
+        first = a.chat("ann", ASKS)
+        told = [w for w in heard if w.category is NotStored]
+        assert [w.filename for w in told] == [__file__] and "hasn't agreed to be remembered: assistant.consent(user)" in str(told[0].message)
+        assert first.extra["unstored"] in a.explain(first) and "unstored" not in last.extra and not a.turns("ann")
 
 
 @every
@@ -233,9 +253,15 @@ def test_two_threads_of_one_user_lose_nothing(tmp_path):
 
 def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="there is no assistant 'x'; installed are: "): open_assistant("x", store=":memory:")
-    with pytest.raises(ValueError, match="the settings of 'mark' are MarkSettings, got ShowSettings"): open_assistant("mark", store=":memory:", model=ScriptedLM([]), settings=ShowSettings())
+    for settings in (ShowSettings(), {"budget": 10}):
+        says = rf"the settings of 'mark' are memkit.mark.assistant.MarkSettings\(...\), got {type(settings).__name__}"
+        with pytest.raises(TypeError, match=says): open_assistant("mark", store=":memory:", model=ScriptedLM([]), settings=settings)
     for bad in ({"budget": 0}, {"rounds": -1}, {"traces": 0}, {"answer_tokens": 0}):
         with pytest.raises(ValueError, match="or more, got"): TurnSettings(**bad)
+    for field, value, says in (("budget", "1k", "a whole number"), ("tries", 1.5, "a whole number"), ("memories", True, "a whole number"), ("wait", None, "a number"),
+                               ("consent", "no", "True or False"), ("answers", 1, "a string")):
+        with pytest.raises(TypeError, match=f"{field} must be {says}, got {value!r}"): ShowSettings(**{field: value})
+    assert ShowSettings(budget=np.int64(2000), wait=1).budget == 2000
     with pytest.raises(ValueError, match="a change is one of stored"): Change(kind="lost")
     with pytest.raises(ValueError, match="a relation is one of duplicate"): Change(kind="stored", relation="cousin")
     with pytest.raises(AttributeError, match="it offers open_assistant"): memkit.open_asistant

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.records import Memory, new_id
+from memkit.records import new_id
 from memkit.store.store import MemoryStore
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.own_ratings import expected, shares_around

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 from xml.etree import ElementTree
 
-import numpy as np
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
@@ -23,15 +22,10 @@ from memkit.mark.maintain import QuorumSettings
 from memkit.widgets.draw.board import TALL, draw_board
 from memkit.widgets.steppers.mark import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, mark_board, mark_steps, read_record
 from memkit.widgets.steppers.stepper import differences
+from test_widgets import Letters
+
 
 NASTY = "</text><script>alert(1)</script> & \x1b\u202e 'q' \"q\" $x$"
-
-
-class Letters:
-    name, dim = "letters", 26
-    def embed(self, texts, kind="document"):
-        rows = np.array([[t.lower().count(chr(97 + i)) + .01 for i in range(26)] for t in texts], dtype=np.float32)
-        return rows/np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 class Taken:

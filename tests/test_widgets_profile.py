@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from memkit.maprec.items import Catalogue, Item, Rated
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings

@@ -7,7 +7,6 @@
 Prints one line a part and ends with 1 if any count but the first of a line isn't 0. Where a kill falls is drawn from `--seed`.
 """
 import argparse
-import json
 import os
 import random
 import signal

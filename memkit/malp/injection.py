@@ -25,6 +25,7 @@ from fastcore.basics import patch
 from ..files import own_data, public_data, write_file
 from ..models.local import LocalLM, embedded_folder, load_causal
 from ..records import Message
+from ..search.embedders import read_trained, two_files
 from ..train.sequences import Example, base_of
 
 # %% ../../nbs/malp/10_injection.ipynb #c1579256
@@ -448,11 +449,6 @@ def model_digest(
     if not any(isinstance(b.mlp, _adapted_mlp()) for b in decoder_blocks(model)): return base_digest(model)
     with DomainAdapter(model).without(): return base_digest(model)   # what is off isn't counted
 
-# %% ../../nbs/malp/10_injection.ipynb #1015a7b9
-def _two_files(path: str | Path) -> tuple[Path, Path]:
-    path = Path(path).expanduser()
-    return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))
-
 # %% ../../nbs/malp/10_injection.ipynb #ea3ab8c2
 def save_injection(
     path: str | Path,             # of both files, without their endings
@@ -462,7 +458,7 @@ def save_injection(
     """Write a model's domain adapter as `path`.safetensors (float16) and its card as `path`.json. Raises `ValueError`
     for weights that float16 can't hold."""
     from safetensors.numpy import save
-    (file, note), whole = _two_files(path), DomainAdapter(model).weights()
+    (file, note), whole = two_files(path), DomainAdapter(model).weights()
     with np.errstate(over="ignore"): weights = {k: w.astype(np.float16) for k, w in whole.items()}
     if not all(np.isfinite(w).all() for w in weights.values()):
         raise ValueError(
@@ -478,21 +474,8 @@ def save_injection(
 def read_injection(
     path: str | Path,                               # as `save_injection` was given it
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
-    """What `save_injection` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where it is damaged or the
-    two files don't fit together."""
-    from safetensors.numpy import load
-    for file in _two_files(path):
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no {file}; give the path that save_injection was given")
-    file, note = _two_files(path)
-    try: weights, card = load(file.read_bytes()), json.loads(note.read_text("utf-8"))
-    except Exception as e:
-        raise ValueError(
-            f"the domain adapter {path} can't be read ({type(e).__name__}); fetch or train it again"
-        ) from None
-    if not weights or _digest(weights) != card.get("digest"):
-        raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
-    return weights, card
+    "What `save_injection` wrote. Raises what `read_trained` raises."
+    return read_trained(path, "domain adapter", "save_injection", _digest)
 
 # %% ../../nbs/malp/10_injection.ipynb #f7ba7e78
 def load_injection(

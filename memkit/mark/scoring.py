@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PART_NAMES', 'PRESETS', 'TEST', 'EPSILON', 'Weights', 'preset', 'Components', 'age_days', 'feedback_score',
-           'literal_terms', 'scaled', 'fixed_terms', 'Score', 'relevance', 'components_of', 'Ranking', 'rank',
-           'why_first']
+           'literal_terms', 'fixed_terms', 'Score', 'relevance', 'components_of', 'Ranking', 'rank', 'why_first']
 
 # %% ../../nbs/mark/01_scoring.ipynb #74ae9a28
 import math
@@ -17,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ..records import Memory
+from ..search.fusion import stretched
 
 # %% ../../nbs/mark/01_scoring.ipynb #909dd300
 PART_NAMES = ("recall", "recency", "similarity", "feedback")   # a, b, c, d; the order of every array with four columns
@@ -127,15 +127,6 @@ def literal_terms(
     "The four terms of the paper's formula (MARK §1.2): RC, 1/(Rec + epsilon), SS, FS."
     return np.stack([recall_counts, 1/(ages + EPSILON), similarities, feedbacks])
 
-# %% ../../nbs/mark/01_scoring.ipynb #7d035977
-def scaled(
-    totals: np.ndarray,   # [n]
-) -> np.ndarray:          # [n] 0..1; all 1 where they are equal
-    "Totals stretched to 0..1 over the candidates (MARK §1.2; all equal: ours)."
-    if not len(totals): return totals
-    low, high = totals.min(), totals.max()
-    return (totals - low)/(high - low) if high > low else np.ones_like(totals)
-
 # %% ../../nbs/mark/01_scoring.ipynb #527f71ef
 def fixed_terms(
     recall_counts: np.ndarray,   # [n]
@@ -219,7 +210,7 @@ def rank(
     for what can't be, saying which."""
     parts = _parts(_columns(recall_counts, ages, similarities, feedbacks), weights, literal)
     totals = parts.sum(axis=0)
-    return Ranking(np.argsort(-totals, kind="stable"), scaled(totals) if literal else totals, parts.T)
+    return Ranking(np.argsort(-totals, kind="stable"), stretched(totals) if literal else totals, parts.T)
 
 # %% ../../nbs/mark/01_scoring.ipynb #81c9d56e
 def why_first(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Pairs', 'contrast', 'AdapterSettings', 'question_encoder', 'question_vectors', 'tokenized', 'like_lengths',
-           'ranking_quality', 'Adapter', 'load_adapter', 'weights_of', 'rate_factor', 'train_query_adapter', 'merged',
-           'TunedMiniLM', 'load_embedder']
+           'ranking_quality', 'Adapter', 'two_files', 'read_trained', 'load_adapter', 'weights_of', 'rate_factor',
+           'train_query_adapter', 'merged', 'TunedMiniLM', 'load_embedder']
 
 # %% ../../nbs/search/06_embedders.ipynb #00e5a894
 import json
@@ -13,7 +13,7 @@ import random
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -174,32 +174,42 @@ class Adapter:
     def save(self, path: str | Path) -> Path:
         "Write `path`.safetensors and `path`.json, the card; gives `path` back."
         from safetensors.numpy import save
-        weights, card = _two_files(path)
+        weights, card = two_files(path)
         write_file(weights, save({k: np.ascontiguousarray(v) for k, v in self.weights.items()}))
         write_file(card, json.dumps({**self.card, "digest": self.digest}, ensure_ascii=False, indent=1) + "\n")
         return Path(path)
 
 # %% ../../nbs/search/06_embedders.ipynb #29ce544e
-def _two_files(path: str | Path) -> tuple[Path, Path]:
+def two_files(path: str | Path) -> tuple[Path, Path]:
+    "Where trained weights and their card are."
     path = Path(path).expanduser()
     return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))
+
+# %% ../../nbs/search/06_embedders.ipynb #33b53372
+def read_trained(
+    path: str | Path,                                 # of both files, without their endings
+    what: str,                                        # such as 'adapter', for errors
+    saver: str,                                       # who wrote them
+    digest: Callable[[Mapping[str, np.ndarray]], str],
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:    # weights, card
+    "Raises `FileNotFoundError` where they aren't, `ValueError` where they are damaged or don't fit together."
+    from safetensors.numpy import load
+    file, note = two_files(path)
+    for each in (file, note):
+        if not each.is_file(): raise FileNotFoundError(f"there is no {each}; give the path that {saver} was given")
+    try: weights, card = load(file.read_bytes()), json.loads(note.read_text("utf-8"))
+    except Exception as e:
+        raise ValueError(f"the {what} {path} can't be read ({type(e).__name__}); fetch or train it again") from None
+    if not weights or digest(weights) != card.get("digest"):
+        raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the {what} again")
+    return weights, card
 
 # %% ../../nbs/search/06_embedders.ipynb #fe763b06
 def load_adapter(
     path: str | Path,  # of both files, without their endings
 ) -> Adapter:
-    """Read what `Adapter.save` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where the two files
-    don't fit together."""
-    from safetensors.numpy import load
-    weights, card = _two_files(path)
-    for file in (weights, card):
-        if not file.is_file(): raise FileNotFoundError(f"there is no {file}; give the path that Adapter.save was given")
-    try: adapter = Adapter(load(weights.read_bytes()), json.loads(card.read_text("utf-8")))
-    except Exception as e:
-        raise ValueError(f"the adapter {path} can't be read ({type(e).__name__}); fetch or train it again") from None
-    if adapter.digest != adapter.card.get("digest"):
-        raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
-    return adapter
+    "Read what `Adapter.save` wrote. Raises what `read_trained` raises."
+    return Adapter(*read_trained(path, "adapter", "Adapter.save", lambda weights: Adapter(weights, {}).digest))
 
 # %% ../../nbs/search/06_embedders.ipynb #3d195efc
 def weights_of(
@@ -364,9 +374,10 @@ def load_embedder(
     spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
     "The embedder that a setting names (ours). Raises `FileNotFoundError` where there is no such model."
-    if not isinstance(spec, (str, Path)) or not str(spec).strip():
-        names = "'minilm', 'minilm-medquad', 'medcpt'"
-        raise ValueError(f"an embedder is {names}, or the name or folder of a model; got {spec!r}")
     tuned = lambda: TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
     known = {"minilm": MiniLM, "minilm-medquad": tuned, "medcpt": MedCPT}
-    return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
+    allowed = f"an embedder is {', '.join(map(repr, known))}, or the name or folder of a sentence-transformers model"
+    if not isinstance(spec, (str, Path)) or not str(spec).strip(): raise ValueError(f"{allowed}; got {spec!r}")
+    if made := known.get(str(spec).lower()): return made()
+    try: return SentenceEncoder(spec)
+    except FileNotFoundError as e: raise FileNotFoundError(f"{allowed}; {e}") from None

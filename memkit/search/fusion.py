@@ -60,9 +60,10 @@ def guarantee(
 
 # %% ../../nbs/search/03_fusion.ipynb #437b478c
 def stretched(
-    column: np.ndarray,  # one value or more
-) -> np.ndarray:         # 0..1
-    "(x - min)/(max - min) for each value; 1 for all where they are equal (ours)."
+    column: np.ndarray,  # [n]
+) -> np.ndarray:         # [n] 0..1
+    "Min-max: (x - min)/(max - min) for each value; 1 for all where they are equal (ours)."
+    if not len(column): return column
     low, high = column.min(), column.max()
     return (column - low)/(high - low) if high > low else np.ones(len(column))
 

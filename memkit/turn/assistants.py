@@ -7,6 +7,7 @@ __all__ = ['GROUP', 'NO_JSON', 'assistants', 'design', 'Parts', 'parts', 'opened
            'check_assistant']
 
 # %% ../../nbs/turn/05_assistants.ipynb #b7ab9227
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,7 +21,7 @@ from fastcore.basics import patch
 from ..reading.validation import PromptedReader
 from ..reading.notes import Round
 from ..records import Change, Memory, Turn, utc_now
-from .engine import Assistant
+from .engine import Assistant, NotStored
 from .stages import TurnSettings
 
 # %% ../../nbs/turn/05_assistants.ipynb #74416115
@@ -117,10 +118,11 @@ def open_assistant(
     prompted: bool = False,                        # as in `Parts`: the model does all steps that it can
 ) -> Assistant:
     """Any memory design, ready to chat; store, model and embedder as for `parts`.
-    Raises `ValueError` for a name or settings that don't fit."""
+    Raises `ValueError` for a name that isn't installed, `TypeError` for settings of another type."""
     of = design(name)
     if settings is not None and not isinstance(settings, of.Settings):
-        raise ValueError(f"the settings of {name!r} are {of.Settings.__name__}, got {type(settings).__name__}")
+        made = f"{of.Settings.__module__}.{of.Settings.__name__}"
+        raise TypeError(f"the settings of {name!r} are {made}(...), got {type(settings).__name__}")
     p = parts(of, store, model, embedder, clock, prompted)
     return opened(of.open(p, settings), p)
 
@@ -244,7 +246,8 @@ def check_assistant(
     asks: str = "Am I allergic to penicillin?",
 ):
     "The contract that every assistant is tested against; raises `AssertionError` with the broken promise."
-    with make() as a:
+    with make() as a, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotStored)   # a user without consent is part of the contract
         for user in ("ann", "bob"): agreed(a, user, said)
         before, later = _check_memory(a, said, asks)
         _check_record(a, later, said)

@@ -90,7 +90,7 @@ def fit(
     if base > budget:
         raise BudgetError(
             f"instructions and question need {base} tokens and the budget is {budget}: shorten the question, or raise "
-            "the budget"
+            "`budget` in the settings"
         )
     for piece in pieces:
         after = count(assemble([*kept, piece]))

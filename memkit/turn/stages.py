@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..models.lm import UnusableAnswer, ask
 from ..models.endpoint import EndpointError
 from .prompt import Fitted, Piece, fit, quoted_block, shorten
-from ..records import Considered, Document, Hit, Memory, Message, Turn, Utterance, check_counts
+from ..records import Considered, Document, Hit, Memory, Message, Turn, Utterance, check_counts, check_types
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # %% ../../nbs/turn/02_stages.ipynb #f7aad896
 @dataclass(frozen=True, kw_only=True)
 class TurnSettings:
-    "What holds for the turn of every assistant; all ours. Raises `ValueError` for an impossible value."
+    """What holds for the turn of every assistant; all ours. Raises `TypeError` for a value of another type,
+    `ValueError` for an impossible one."""
     budget: int = 1024        # tokens of the prompt
     rounds: int = 2           # of the session that goes on, shown word for word
     answer_tokens: int = 160  # at most
@@ -45,6 +46,7 @@ class TurnSettings:
     answers: str = "known"    # what the user said answers first. "model": the model writes all, as in the papers
 
     def __post_init__(self):
+        check_types(self)
         check_counts(self, {"budget": 1, "rounds": 0, "answer_tokens": 1, "traces": 1, "tries": 0, "wait": 0})
         if self.answers not in ("model", "known"):
             raise ValueError(f"answers must be 'model' or 'known', got {self.answers!r}")

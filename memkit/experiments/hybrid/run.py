@@ -14,6 +14,7 @@ __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGIN
            'matrix_text']
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #bd9b937f
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from zlib import crc32
 
 import numpy as np
 
+# %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
 from ...evaluate.intervals import (
     BERT, BERT_ENCODER, METHOD, Interval, bert_score, bootstrap, faithfulness, paired, rouge_l, share)
 from .conversation import conversation_rows
@@ -38,6 +40,7 @@ from ...models.lm import LanguageModel, Reply
 from ...models.local import LocalLM, load_model, text_ids, token_log_probs
 from ...records import Document, Hit, Message, Turn, new_id, utc_now
 from ...search.documents import FusedRetriever, PAPER, RetrieveSettings
+from ...turn.engine import NotStored
 from ...turn.prompt import shorten
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #a25654cf
@@ -206,7 +209,9 @@ def answer(
     if before: bot.consent(user)
     for days, e in zip(range(len(before), 0, -1), before):
         bot.memory.remember(user, new_id("s"), e.question, e.answer, today - timedelta(days=days), {})
-    return as_answer(bot.chat(user, item.asked.text))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotStored)     # who has no memories hasn't agreed to any
+        return as_answer(bot.chat(user, item.asked.text))
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #2f276067
 def unguarded(

@@ -7,6 +7,7 @@ __all__ = ['GONE', 'PAUSE', 'ALL', 'Said', 'dialogue', 'Used', 'used', 'draw_dia
            'judged_text', 'exchange_box', 'Growing', 'memory_line', 'Review', 'file_name', 'Chat', 'chat']
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #6a9e7b29
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +20,7 @@ from fastcore.basics import patch
 
 from ...models.lm import usage_line
 from ...records import Document, Hit, Memory, Turn, check_text
-from ...turn.engine import Assistant, begin_session
+from ...turn.engine import Assistant, NotStored, begin_session
 from ..draw.frames import write_turns
 from ..draw.board import Board, Column, Row, draw_board
 from ..draw.pictures import citations, duration, key as key_of, macros, memories_of, name_of
@@ -482,7 +483,9 @@ def send(self: Chat, text: str) -> bool:
     "Say something; True where it was answered."
     def act():
         if not text.strip(): raise ValueError("there is nothing to send; write at least one word")
-        turn = self.assistant.chat(self.user, text, on_text=self._growing(text))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotStored)     # the panel says it
+            turn = self.assistant.chat(self.user, text, on_text=self._growing(text))
         if not self.assistant.has_consent(self.user): self._unstored.append(turn)
         took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
         used = f"{many(len(turn.documents), 'document')} and {memories_of(len(turn.recalled))}"

@@ -10,6 +10,7 @@ __all__ = ['Bar', 'bars', 'Axes', 'read_number', 'Question', 'questions_text', '
 import re
 import sys
 import time
+import warnings
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -23,6 +24,8 @@ from typing import NamedTuple, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ...benchmarks.timing import machine
+from ...reading.labels import UNITS
+from ...turn.engine import NotStored
 from ..draw.scene import Scene, cut, escape, live, many, one_line, press_button
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #03b2c856
@@ -80,8 +83,6 @@ class Axes(NamedTuple):
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #5f4f4d49
 _NUMBER, _THOUSANDS = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)(e[-+]?\d+)?", re.I), re.compile(r"[-+]?\d{1,3}(,\d{3})+")
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
-_NAMED = {w: float(i) for i, w in enumerate(_WORDS.split())}
 
 def read_number(
     given: object,       # a number, or a text such as '0.4', '0,4', '.4', '40 %', '1,024', 'two'
@@ -89,7 +90,7 @@ def read_number(
     "The number that somebody typed."
     if isinstance(given, Number) and not isinstance(given, (bool, complex)): return float(given)
     text = str(given).strip().replace("−", "-").rstrip(".")
-    if (named := _NAMED.get(text.casefold())) is not None: return named
+    if (named := UNITS.get(text.casefold())) is not None: return float(named)
     share = text.endswith("%")
     text = text.rstrip("% ")
     text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
@@ -507,7 +508,8 @@ def exercise(
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #f2a240e4
 def start() -> float:   # seconds of the clock that only runs forward
-    "Start the clock, and print the machine."
+    "Start the clock, and print the machine. No warning gives away what a walk asks: is this turn stored?"
+    warnings.simplefilter("ignore", NotStored)
     m = machine()
     print(f"{m['cpu'] or 'unknown processor'}, {many(m['cores'], 'core')}, Python {m['python']}")
     return time.perf_counter()

@@ -4503,7 +4503,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.reading.facts.relate': ('reading/facts.html#relate', 'memkit/reading/facts.py'),
                                       'memkit.reading.facts.rest_of': ('reading/facts.html#rest_of', 'memkit/reading/facts.py'),
                                       'memkit.reading.facts.says_less': ('reading/facts.html#says_less', 'memkit/reading/facts.py'),
-                                      'memkit.reading.facts.strangers': ('reading/facts.html#strangers', 'memkit/reading/facts.py'),
                                       'memkit.reading.facts.usual': ('reading/facts.html#usual', 'memkit/reading/facts.py')},
             'memkit.reading.gate': { 'memkit.reading.gate.Gate': ('reading/gate.html#gate', 'memkit/reading/gate.py'),
                                      'memkit.reading.gate.Gate._judged': ('reading/gate.html#gate._judged', 'memkit/reading/gate.py'),

@@ -42,7 +42,7 @@ def chosen_messages(
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= needed}
 
 # %% ../../nbs/answer/02_from_memory.ipynb #a7cd53bf
-REPLACED = .2      # probability from which a message that also answers is taken for replaced by a later one (ours)
+REPLACED = .1      # probability from which a message that also answers is taken for replaced by a later one (ours)
 _REPLACES = ("update", "contradiction", "retraction")
 
 def _best_sentence(e: Evidence) -> str:
@@ -52,10 +52,9 @@ def _best_sentence(e: Evidence) -> str:
 
 # %% ../../nbs/answer/02_from_memory.ipynb #1a05fda3
 def _replaced(old: str, new: str) -> float:
-    "How likely a later statement replaces an old one, 0..1; 0 where they have nothing in common."
-    r = relate(new, [old])[0]
-    strange = r.kind == "unrelated" and max(r.shares, key=r.shares.get) != "unrelated"
-    return 0. if strange else sum(r.shares[kind] for kind in _REPLACES)
+    "How likely a later statement replaces an old one, 0..1."
+    shares = relate(new, [old])[0].shares
+    return sum(shares[kind] for kind in _REPLACES)
 
 # %% ../../nbs/answer/02_from_memory.ipynb #32aefedb
 def still_true(

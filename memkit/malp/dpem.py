@@ -176,7 +176,7 @@ def _triaged(self: DPeM, user: str, round: Round, found: "Filtered", recalled: C
     for i, vector in vectors.items():
         hits = self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)
         near[i] = self._known(user, (h.item for h in hits))
-    near = nearest_of_turns(near, vectors)
+    near |= nearest_of_turns({i: of for i, of in near.items() if notes[i].speaker == "user"}, vectors)
     earlier, replaced, triaged = [], set(), {}
     for i, vector in vectors.items():
         n = notes[i]

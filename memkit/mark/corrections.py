@@ -19,18 +19,17 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-
 from .refined import (
     Conversation, ECHO, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes)
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.gate import SharingReader
-from ..reading.notes import KEEP_WISH, clauses_by_sentence
+from ..reading.notes import KEEP_WISH, NOTED, chat_sentences, clauses_by_sentence
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
-from ..reading.notes import chat_sentences
 from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.documents import content_stems
+from ..turn.engine import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0
 if TYPE_CHECKING:
@@ -329,7 +328,8 @@ def read_conversation(
 # %% ../../nbs/mark/05_corrections.ipynb #906cdae0
 def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
     message, answer, last = e.question[:READ], e.answer[:READ], earlier[-1] if earlier else None
-    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer),
+    told = () if answer.startswith((NOTED, QUOTED)) else _statements(answer)      # those are the user's own words
+    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), told,
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)

@@ -6,7 +6,7 @@ import pytest
 
 from memkit.answer.training import Case, cases
 from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
-                                       still_true, versions, worked_sum)
+                                       still_true, versions, worked_difference)
 from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load_scorer, needed_features,
                                   probabilities_needed, probability_known)
 from memkit.answer.screening import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
@@ -104,11 +104,11 @@ def test_a_number_with_a_point_is_no_day():
 def test_amounts(text, found): assert amounts(text) == found
 
 
-def test_a_sum_is_worked_out_only_where_it_is_asked_for_and_sure():
-    rate, heads, third = said("the caterer is 9.50 a head"), said("numbers crept up, 34 now"), said("the hall is 120")
-    assert worked_sum("What does the food come to all in?", [rate, heads]) == "323 (9.5 × 34)"
-    assert worked_sum("Which caterer is it?", [rate, heads]) == worked_sum("What does it come to?", [rate, heads, third]) == ""
-    assert worked_sum("how much more?", [said("94 kg"), said("30 minutes")]) == ""
+def test_a_difference_is_worked_out_only_where_it_is_asked_for_and_sure():
+    old, new, third = said("the hall was £120"), said("the hall is £145.50 now"), said("the caterer takes £300")
+    assert worked_difference("How much more is the hall?", [old, new]) == "25.5 (145.5 − 120)"
+    assert worked_difference("Which hall is it?", [old, new]) == worked_difference("How much more is it?", [old, new, third]) == ""
+    assert worked_difference("how much more?", [said("94 kg"), said("30 minutes")]) == worked_difference("how much more?", [said("94"), said("30 kg")]) == ""
 
 
 # --- choosing

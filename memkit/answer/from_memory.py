@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ENOUGH', 'NEEDED', 'QUOTED', 'ANSWER_WORDS', 'SEVERAL_NEEDED', 'SEVERAL_QUOTED', 'SEVERAL_WORDS', 'REPLACED', 'SOON',
            'FOR_NOW', 'UNKNOWN', 'chosen_messages', 'still_true', 'versions', 'fitted', 'day_in_words', 'names_day',
-           'days_in', 'hanging_day', 'amounts', 'worked_sum', 'said_on', 'quotation', 'quotations', 'quoted_answer']
+           'days_in', 'hanging_day', 'amounts', 'worked_difference', 'said_on', 'quotation', 'quotations',
+           'quoted_answer']
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c1e35874
 import re
@@ -237,12 +238,10 @@ _MONEY = r"euros?|quid|pounds?|dollars?|bucks|rupees|pln"
 _AMOUNT = re.compile(
     rf"(?<![\d.,:/-])(?P<sign>[£$€₹₦]) ?(?P<a>\d[\d,.]*\d|\d)|(?<![\w.,:/-])(?P<b>\d[\d,.]*\d|\d) ?"
     rf"(?P<unit>{_MONEY}|kg|kilos?|km|miles?|mg|hours?|hrs|minutes?|min|per ?cent|%)?(?![\w:/-]|,\d)", re.I)
-_EACH = re.compile(r"\b(?:each|a head|a piece|apiece|a kid|a night|a bag|per (?:head|person|night|piece))\b", re.I)
 _DIFFERENCE = re.compile(
     r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?|save[ds]?|off|over|under"
     r"|improved?|rise|grown|put on|still|remain\w*|outstanding|against|since|knock)|by how much"
-    r"|difference|delta|left|outstanding|overrun|profit)\b", re.I)
-_TOTAL = re.compile(r"\b(?:total|all told|all in|altogether|in all|together|plus|come to|add up)\b", re.I)
+    r"|difference|delta|outstanding|overrun|profit)\b", re.I)
 
 def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, another, or ''
     "The amounts of a text in figures; days and times of day are none (ours)."
@@ -259,20 +258,14 @@ def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, an
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c4182c2f
-def worked_sum(question: str, found: Sequence[Evidence]) -> str:   # "140 (1,240 − 1,100)"; '' where it isn't sure
-    "A difference, a total, or a product of the amounts of two messages, where the question asks for one (ours)."
-    some = [(amounts(e.text), e.text) for e in found]
-    some = [(a[0], text) for a, text in some if len(a) == 1] if all(len(a) < 2 for a, _ in some) else []
-    if len(some) != 2: return ""
-    ((x, ux), s), ((y, uy), t) = some
-    each = bool(_EACH.search(s)) != bool(_EACH.search(t))
-    alike = ux == uy or not (ux and uy)
-    if _TOTAL.search(question) and each: value, sign = x*y, "×"
-    elif _DIFFERENCE.search(question) and alike: value, sign, x, y = abs(x - y), "−", max(x, y), min(x, y)
-    elif _TOTAL.search(question) and alike: value, sign = x + y, "+"
-    else: return ""
+def worked_difference(question: str, found: Sequence[Evidence]) -> str:   # "140 (1,240 − 1,100)"; '' where it isn't sure
+    "How far the amounts of two messages are apart, where the question asks for that (ours)."
+    of = [a for e in found if (a := amounts(e.text))]
+    if not _DIFFERENCE.search(question) or [len(a) for a in of] != [1, 1]: return ""
+    (x, ux), (y, uy) = sorted(a[0] for a in of)
     def told(v: float) -> str: return f"{v:,.2f}".rstrip("0").rstrip(".")
-    return f"{told(value)} ({told(x)} {sign} {told(y)})"
+    alike = ux == uy or {ux, uy} == {"", "money"}
+    return f"{told(y - x)} ({told(y)} − {told(x)})" if alike else ""
 
 # %% ../../nbs/answer/02_from_memory.ipynb #f14fa8b2
 def said_on(d: date, today: date) -> str:
@@ -319,7 +312,7 @@ def quoted_answer(
     when = asked == "when"
     versions_of = [{line: worth*p for line, worth in quotations(e, today, when).items()}
                    for e, p in zip(found, likely or [1.]*len(found))]
-    worked = hanging_day(found, likely) if when else worked_sum(question, found)
+    worked = hanging_day(found, likely) if when else worked_difference(question, found)
     most = SEVERAL_WORDS if asked == "several" else ANSWER_WORDS
     lines = fitted(versions_of, most - len(worked.split()))
     said = [(line, e.said) for line, e in zip(lines, found) if line]

@@ -25,7 +25,7 @@ from .agents import embedded_agents, prompted_agents
 
 # %% ../../nbs/mark/11_assistant.ipynb #471f82a6
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
-from .corrections import injected, judge_memory
+from .corrections import CORRECTS, SILENT, injected, judge_memory, theirs
 from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
@@ -33,10 +33,11 @@ from .search import (
     Caller, Policy, RefinedSearch, SearchSettings, Seen, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
 from ..reading.gate import load_gate
+from ..reading.reader import load_reader
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
-from ..turn.stages import TurnSettings, chosen, rounds_as_messages, rounds_said
+from ..turn.stages import TurnSettings, answer_known, answer_unknown, chosen, rounds_as_messages, rounds_said
 
 # %% ../../nbs/mark/11_assistant.ipynb #c4f78e4f
 if TYPE_CHECKING:
@@ -226,11 +227,25 @@ def disagreement(
     parts = [f"{people} {_say(people)}: {claim}" for people, claim in said]
     return f"People disagree about this; {'; '.join(parts)}." if len(parts) > 1 else ""
 
+# %% ../../nbs/mark/11_assistant.ipynb #b48b1c13
+@patch
+def for_experts(
+    self: MarkAssistant,
+    turn: Turn,   # with an answer from what is known
+) -> bool:
+    "Is a message about the domain: a question that the user's words don't answer, or a correction of the model? (ours)"
+    way, last = turn.extra["answer"]["way"], self.said_before(turn)
+    if way == "unknown": return any(c.act == "asks-world" for c in turn.work["reading"].clauses)
+    if way != "noted" or not last or not theirs(last[-1].answer): return False
+    reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
+    return reply.kind in (*CORRECTS, "wrong", "retract")
+
 # %% ../../nbs/mark/11_assistant.ipynb #3e8bc75b
 @patch
 def answer(self: MarkAssistant, turn: Turn) -> Turn:
     "The answer, and below it who says what where people disagree."
-    turn = Assistant.answer(self, turn)
+    known = answer_known(self, turn)
+    turn = answer_unknown(self, turn) if not known or self.for_experts(known) else known
     return replace(turn, draft=f"{turn.draft.strip()}\n\n{told}") if (told := disagreement(turn)) else turn
 
 @patch

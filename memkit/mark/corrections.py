@@ -6,10 +6,10 @@
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
            'FIRST_PERSON', 'LEAST', 'SILENT', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON', 'NOTE',
            'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN',
-           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'says_nothing',
-           'is_refused', 'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics', 'claims_of',
-           'standalone', 'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall',
-           'record_of', 'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'theirs',
+           'says_nothing', 'is_refused', 'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics',
+           'claims_of', 'standalone', 'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected',
+           'Recall', 'record_of', 'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -150,6 +150,13 @@ def spoken(
 # %% ../../nbs/mark/05_corrections.ipynb #4232989f
 SILENT = "OK."   # a reaction that says nothing
 
+def theirs(
+    answer: str,
+    but: tuple[str, ...] = (NOTED,),   # how answers begin that only give the user's own words back
+) -> str:                              # '' for these
+    "An answer, as far as it says more than the user's own words."
+    return "" if answer.startswith(but) else answer
+
 def says_nothing(
     sentence: str,   # of an assistant
 ) -> bool:
@@ -178,9 +185,9 @@ def read_reply(
     """A reply, read with the assistant's reaction, or without it where the reaction is irrelevant.
 
     A small model may react to a correction with "I'm sorry to hear that". This is no refusal. So the reply is also read
-    without the reaction, and counts if the mean of both probabilities says that it is for others. A reaction that
-    repeats the answer or the user's words is ignored too."""
-    if alike(reaction, answer) >= .9 or reaction.split() == said.split(): reaction = SILENT
+    without the reaction, and counts if the mean of both probabilities says that it is for others. A reaction that is
+    empty, or repeats the answer or the user's words, is ignored too."""
+    if not reaction or alike(reaction, answer) >= .9 or reaction.split() == said.split(): reaction = SILENT
     heard = reader.reply(question, answer, said, reaction)
     if heard.share >= SHARE or is_refused(heard): return heard
     silent = reader.reply(question, answer, said, SILENT)
@@ -215,7 +222,7 @@ def heard(
     "Each exchange; a reply is read with its topic's question and the previous answer."
     asked, last, replied = None, "", False
     for e in conversation.exchanges:
-        e = replace(e, question=e.question[:REPLY], answer=e.answer[:REPLY])
+        e = replace(e, question=e.question[:REPLY], answer=theirs(e.answer)[:REPLY])
         found = None
         if asked is not None and asked.answer.strip():
             if not e.question.strip():
@@ -327,9 +334,8 @@ def read_conversation(
 
 # %% ../../nbs/mark/05_corrections.ipynb #906cdae0
 def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
-    message, answer, last = e.question[:READ], e.answer[:READ], earlier[-1] if earlier else None
-    told = () if answer.startswith((NOTED, QUOTED)) else _statements(answer)      # those are the user's own words
-    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), told,
+    message, answer, last = e.question[:READ], theirs(e.answer, (NOTED, QUOTED)), earlier[-1] if earlier else None
+    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer[:READ]),
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'TurnSettings', 'ShowSettings', 'with_reading', 'read', 'chosen', 'documents',
            'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes', 'with_prompt', 'prompt',
-           'answer_known', 'answer', 'check', 'strikes', 'without_forgotten', 'keep', 'count_recalls', 'learn_from',
-           'later', 'take_in']
+           'answer_known', 'answer_unknown', 'answer', 'check', 'strikes', 'without_forgotten', 'keep', 'count_recalls',
+           'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/02_stages.ipynb #c12994b7
 import logging
@@ -224,17 +224,24 @@ def answer_known(
     return replace(turn, draft=found.text, fallback="", extra={**turn.extra, "answer": found.row}) if found else None
 
 # %% ../../nbs/turn/02_stages.ipynb #8cf485cb
+def answer_unknown(
+    assistant: "Assistant",
+    turn: Turn,
+) -> Turn:
+    "What the documents say, or else the model's own words."
+    if assistant.settings.answers == "known":
+        from memkit.answer.from_documents import document_answer
+        if found := document_answer(assistant, turn): return found
+    reply = ask(assistant.model_for(turn.user), turn.messages, assistant.settings.answer_tokens,
+                show=not assistant.strikes(turn))
+    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
+
 def answer(
     assistant: "Assistant",
     turn: Turn,
 ) -> Turn:
     "What is known, or what the documents say, or else the model's own words."
-    if assistant.settings.answers == "known":
-        from memkit.answer.from_documents import document_answer
-        if known := answer_known(assistant, turn) or document_answer(assistant, turn): return known
-    reply = ask(assistant.model_for(turn.user), turn.messages, assistant.settings.answer_tokens,
-                show=not assistant.strikes(turn))
-    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
+    return answer_known(assistant, turn) or answer_unknown(assistant, turn)
 
 # %% ../../nbs/turn/02_stages.ipynb #7ddb457b
 def check(

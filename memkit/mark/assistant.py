@@ -25,7 +25,7 @@ from .agents import embedded_agents, prompted_agents
 
 # %% ../../nbs/mark/11_assistant.ipynb #471f82a6
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
-from .corrections import CORRECTS, SILENT, injected, judge_memory, theirs
+from .corrections import CORRECTS, SILENT, assistants_words, injected, judge_memory
 from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
@@ -236,7 +236,7 @@ def for_experts(
     "Is a message about the domain: a question that the user's words don't answer, or a correction of the model? (ours)"
     way, last = turn.extra["answer"]["way"], self.said_before(turn)
     if way == "unknown": return any(c.act == "asks-world" for c in turn.work["reading"].clauses)
-    if way != "noted" or not last or not theirs(last[-1].answer): return False
+    if way != "noted" or not last or not assistants_words(last[-1].answer): return False
     reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
     return reply.kind in (*CORRECTS, "wrong", "retract")
 

@@ -6,7 +6,7 @@
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
            'FIRST_PERSON', 'LEAST', 'SILENT', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON', 'NOTE',
            'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN',
-           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'theirs',
+           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'assistants_words',
            'says_nothing', 'is_refused', 'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics',
            'claims_of', 'standalone', 'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected',
            'Recall', 'record_of', 'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
@@ -150,7 +150,7 @@ def spoken(
 # %% ../../nbs/mark/05_corrections.ipynb #4232989f
 SILENT = "OK."   # a reaction that says nothing
 
-def theirs(
+def assistants_words(
     answer: str,
     but: tuple[str, ...] = (NOTED,),   # how answers begin that only give the user's own words back
 ) -> str:                              # '' for these
@@ -222,7 +222,7 @@ def heard(
     "Each exchange; a reply is read with its topic's question and the previous answer."
     asked, last, replied = None, "", False
     for e in conversation.exchanges:
-        e = replace(e, question=e.question[:REPLY], answer=theirs(e.answer)[:REPLY])
+        e = replace(e, question=e.question[:REPLY], answer=assistants_words(e.answer)[:REPLY])
         found = None
         if asked is not None and asked.answer.strip():
             if not e.question.strip():
@@ -334,8 +334,9 @@ def read_conversation(
 
 # %% ../../nbs/mark/05_corrections.ipynb #906cdae0
 def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
-    message, answer, last = e.question[:READ], theirs(e.answer, (NOTED, QUOTED)), earlier[-1] if earlier else None
-    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer[:READ]),
+    message, last = e.question[:READ], earlier[-1] if earlier else None
+    answer = assistants_words(e.answer, (NOTED, QUOTED))[:READ]
+    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer),
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)

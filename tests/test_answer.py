@@ -19,7 +19,7 @@ from memkit.reading.examples import SEALED, hands_of
 from memkit.reading.reader import load_reader
 from memkit.reading.times import phrases_in, resolve
 from memkit.turn.assistants import open_assistant
-from memkit.turn.engine import QUOTED
+from memkit.turn.stages import QUOTED
 
 DAY = date(2026, 4, 6)     # a Monday
 

@@ -272,3 +272,11 @@ def test_a_turn_that_is_too_large_keeps_what_was_shown():
     turn = Turn(id=new_id("t"), user="ann", session="s", at=utc_now(), text="x", extra={"weights": list(range(1000))})
     assert unpack(pack(turn)) == turn and packed(turn, 10) is None
     with pytest.raises(TypeError, match="none of memkit's own records"): pack(replace(turn, extra={"it": object()}))
+
+
+def test_an_answer_that_was_not_kept_is_in_no_later_prompt():
+    from memkit.turn.stages import QUOTED
+    with memkit.open_assistant("mark", store=":memory:", model=ScriptedLM(lambda messages: "I see.")) as a:
+        for said in ("My dog is called Rex.", "What's my dog called?"): a.chat("ann", said)
+        assert a.store.turns("ann")[-1].answer == QUOTED
+        assert all(QUOTED not in m.text for m in a.look("ann", "How long do dogs live?").messages)

@@ -37,8 +37,8 @@ from .memory import (
     leaned_on, only_states, prepare_question, topic_of)
 from .corpus import read_corpus
 from ..turn.assistants import Parts
-from ..turn.engine import QUOTED, Assistant, quotes_messages
-from ..turn.stages import TurnSettings, answer_known, chosen, with_reading
+from ..turn.engine import Assistant, quotes_messages
+from ..turn.stages import QUOTED, TurnSettings, answer_known, chosen, with_reading
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #7765422a
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from ..turn import stages
 from ..search.memories import stems
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, has_turn, round_turn
-from ..turn.stages import ShowSettings, chosen, rounds_as_messages
+from ..turn.stages import QUOTED, ShowSettings, chosen, rounds_as_messages
 
 # %% ../../nbs/malp/08_assistant.ipynb #822407ef
 if TYPE_CHECKING: from memkit.malp.coordinator import Coordinator
@@ -229,7 +229,7 @@ def _round(turn: Turn, before: str = "") -> Round:
 def prepare(self: MalpAssistant, turn: Turn) -> tuple[Round, Any]:
     "The round, and its notes with their vectors."
     last = self.said_before(turn)
-    r = _round(turn, last[-1].answer if last else "")
+    r = _round(turn, last[-1].answer if last and last[-1].answer != QUOTED else "")
     memory = without_model(self.memory) if turn.work.get("offline") else self.memory
     return r, memory.prepare(turn.user, r, learn_answer=False)
 

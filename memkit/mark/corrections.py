@@ -29,7 +29,7 @@ from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.documents import content_stems
-from ..turn.engine import QUOTED
+from ..turn.stages import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0
 if TYPE_CHECKING:

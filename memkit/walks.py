@@ -27,7 +27,8 @@ _FROM = {
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
-    "mark.assistant": "MarkSettings", "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
+    "mark.assistant": "MarkSettings",
+    "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue frame history profile rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}

@@ -258,7 +258,10 @@ def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, an
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c4182c2f
-def worked_difference(question: str, found: Sequence[Evidence]) -> str:   # "140 (1,240 − 1,100)"; '' where it isn't sure
+def worked_difference(
+    question: str,
+    found: Sequence[Evidence],
+) -> str:   # "140 (1,240 − 1,100)"; '' where it isn't sure
     "How far the amounts of two messages are apart, where the question asks for that (ours)."
     of = [a for e in found if (a := amounts(e.text))]
     if not _DIFFERENCE.search(question) or [len(a) for a in of] != [1, 1]: return ""

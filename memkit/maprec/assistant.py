@@ -37,8 +37,8 @@ from .understanding import SETTLED, Talk, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
-from ..turn.engine import Assistant, explain
-from ..turn.stages import TurnSettings, with_prompt
+from ..turn.engine import Assistant, explain, quotes_messages
+from ..turn.stages import QUOTED, TurnSettings, with_prompt
 
 # %% ../../nbs/maprec/12_assistant.ipynb #01864084
 if TYPE_CHECKING:
@@ -365,8 +365,8 @@ def check(self: MapAssistant, turn: Turn) -> Turn:
 # %% ../../nbs/maprec/12_assistant.ipynb #fcfdfffb
 @patch
 def kept_words(self: MapAssistant, turn: Turn) -> tuple[str, str]:
-    "The message, and the answer without its reasons."
-    return turn.text, turn.work.get("kept", turn.answer)
+    "The message, and the answer without its reasons; none of one that quotes earlier messages."
+    return turn.text, QUOTED if quotes_messages(turn) else turn.work.get("kept", turn.answer)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #bd4bf9df
 @patch

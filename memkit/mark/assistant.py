@@ -235,7 +235,8 @@ def for_experts(
 ) -> bool:
     "Is a message about the domain: a question that the user's words don't answer, or a correction of the model? (ours)"
     way, last = turn.extra["answer"]["way"], self.said_before(turn)
-    if way == "unknown": return any(c.act == "asks-world" for c in turn.work["reading"].clauses)
+    asks = any(c.act == "asks-world" for c in turn.work["reading"].clauses)
+    if way == "unknown": return asks and not turn.extra["answer"]["evidence"]
     if way != "noted" or not last or not assistants_words(last[-1].answer): return False
     reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
     return reply.kind in (*CORRECTS, "wrong", "retract")

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'SUICIDE', 'LOOKED', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
-           'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE', 'emergency', 'Heard',
-           'read_into', 'nearest_said', 'Answered', 'noted', 'from_memory', 'all_told', 'wants', 'known_answer']
+           'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE', 'TELLING', 'emergency',
+           'Heard', 'read_into', 'nearest_said', 'Answered', 'noted', 'from_memory', 'all_told', 'wants',
+           'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,7 +116,7 @@ def _rows(found: Sequence[Evidence], turns: Sequence["StoredTurn"], used: Sequen
 def noted(reading: Reading, most: int = 2) -> str:
     "What was understood of a statement, in its own words (ours); a bare nod where it holds no fact."
     facts = [f.sentence.strip(" .,;!") for f in reading.facts][:most]
-    return f"{NOTED}{'; '.join(facts)}." if facts else f"{NOTED.rstrip(': ')}."
+    return f"{NOTED}{'; '.join(facts)}." if facts else "Noted."
 
 # %% ../../nbs/answer/04_stage.ipynb #1bbee2c5
 FROM_MEMORY = ("told", "several", "before", "when")
@@ -247,6 +248,8 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}
 
 # %% ../../nbs/answer/04_stage.ipynb #7eb45840
+TELLING = ("tells", "wishes", "chats")   # of what a message wants: no answer to a question
+
 def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
@@ -256,7 +259,7 @@ def wants(
     shares = (scorer or load_scorer()).asked(text)
     acts = {c.act for c in reading.clauses} if reading else set()
     if not acts & {"asks-self", "asks-world"}: return shares
-    asks = {name: p for name, p in shares.items() if name not in ("tells", "wishes", "chats")}
+    asks = {name: p for name, p in shares.items() if name not in TELLING}
     whole = sum(asks.values())
     return {name: asks.get(name, 0.)/whole for name in shares}
 
@@ -273,8 +276,8 @@ def known_answer(
     elif not assistant.has_consent(turn.user): made = None
     elif (of := load_scorer().forgetting(turn.text))["no"] <= 1 - FORGET:
         made = _forget(assistant, turn, of["all"] > of["one"])
-    elif reading and (asked in ("tells", "wishes") or asked == "chats" and reading.facts):
+    elif reading and asked in TELLING and (asked != "chats" or reading.facts):
         made = {"text": noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
-    else: made = None if asked in ("tells", "wishes", "chats") else _asks(assistant, turn, shares)
+    else: made = None if asked in TELLING else _asks(assistant, turn, shares)
     return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

@@ -233,11 +233,11 @@ def for_experts(
     self: MarkAssistant,
     turn: Turn,   # with an answer from what is known
 ) -> bool:
-    "Is a message about the domain: a question that the user's words don't answer, or a correction of the model? (ours)"
-    way, last = turn.extra["answer"]["way"], self.said_before(turn)
-    asks = any(c.act == "asks-world" for c in turn.work["reading"].clauses)
-    if way == "unknown": return asks and not turn.extra["answer"]["evidence"]
-    if way != "noted" or not last or not assistants_words(last[-1].answer): return False
+    "Is it a question about the world from somebody who has told nothing yet, or a correction of the model? (ours)"
+    found, last = turn.extra["answer"], self.said_before(turn)
+    if found["way"] == "unknown" and not found["evidence"]:
+        return any(c.act == "asks-world" for c in turn.work["reading"].clauses)
+    if found["way"] != "noted" or not last or not assistants_words(last[-1].answer): return False
     reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
     return reply.kind in (*CORRECTS, "wrong", "retract")
 

@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 
 from .labels import HEADS, HEALTH, RELATIONS, tokens_of
 from .reader import Clause, Encoded, opened_once, softmax

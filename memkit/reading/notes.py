@@ -533,8 +533,9 @@ SAYS = 4   # words from which on a sentence may be what "it" points back to: "I 
 
 def _just_before(round: Round) -> list[tuple[str, str]]:   # none where it says too little
     "The last sentence before a round, and whose words these are."
-    speaker, before = ("assistant", "user")[round.first == "assistant"], round.before
-    if speaker == "assistant" and before.startswith(NOTED): speaker, before = "user", before.removeprefix(NOTED)
+    given_back = round.first == "user" and round.before.startswith(NOTED)
+    speaker = "user" if given_back or round.first == "assistant" else "assistant"
+    before = round.before.removeprefix(NOTED) if given_back else round.before
     earlier = [s for _, s in chat_sentences(before)][-1:]
     return [(speaker, s) for s in earlier if len(s.split()) >= SAYS]
 

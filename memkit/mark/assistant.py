@@ -233,13 +233,14 @@ def for_experts(
     self: MarkAssistant,
     turn: Turn,   # with an answer from what is known
 ) -> bool:
-    "Is it a question about the world from somebody who has told nothing yet, or a correction of the model? (ours)"
+    "Is it a correction of the model, or a question of somebody who has told nothing yet? An emergency is neither (ours)."
     found, last = turn.extra["answer"], self.said_before(turn)
-    if found["way"] == "unknown" and not found["evidence"]:
-        return any(c.act == "asks-world" for c in turn.work["reading"].clauses)
-    if found["way"] != "noted" or not last or not assistants_words(last[-1].answer): return False
-    reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
-    return reply.kind in (*CORRECTS, "wrong", "retract")
+    if found["way"] == "emergency": return False
+    if last and assistants_words(last[-1].answer):
+        reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
+        if reply.kind in (*CORRECTS, "wrong", "retract"): return True
+    about_self = any(c.act == "asks-self" for c in turn.work["reading"].clauses)
+    return found["way"] == "unknown" and not found["evidence"] and not about_self
 
 # %% ../../nbs/mark/11_assistant.ipynb #3e8bc75b
 @patch

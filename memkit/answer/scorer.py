@@ -160,8 +160,8 @@ def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
 @patch
 def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
     "Does a message tell of an emergency (ours)?"
-    x = three_vectors(self, text)
-    return float(sigmoid(_logits("alarm", x))), ALARMS[1 + int(_logits("kind", x).argmax())]
+    of = softmax(_logits("alarm", three_vectors(self, text)))
+    return float(1 - of[0]), ALARMS[1 + int(of[1:].argmax())]
 
 @patch
 def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORGETS its probability; they sum to 1

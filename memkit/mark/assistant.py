@@ -233,7 +233,7 @@ def for_experts(
     self: MarkAssistant,
     turn: Turn,   # with an answer from what is known
 ) -> bool:
-    "Is it a correction of the model, or a question of somebody who has told nothing yet? An emergency is neither (ours)."
+    "Is it a correction of the model, or a question of somebody who has told nothing yet? No emergency is (ours)."
     found, last = turn.extra["answer"], self.said_before(turn)
     if found["way"] == "emergency": return False
     if last and assistants_words(last[-1].answer):

@@ -56,6 +56,10 @@ def cmd_forget(a: argparse.Namespace):
             else "everything")
     if len(paths) > 1 and (a.ids or a.turns):
         raise ValueError(f"there are {len(paths)} stores; say which with --store, or whose with --assistant")
+    if a.ids or a.turns:
+        with _for_forgetting(paths[0]) as bot:      # before anybody is asked
+            for id in a.ids or (): bot.store.get(a.user, id)
+            for id in a.turns or (): bot.store.turn(a.user, id)
     said = a.yes or agreed(f"Delete {what} of {a.user}? It can't be undone.")
     if said is None:
         raise ValueError("nobody was there to answer, so nothing was deleted; --yes deletes without asking")

@@ -35,7 +35,7 @@ _FROM = {
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c
 _WIDGETS = {
-    "draw.pictures": "budget",
+    "draw.pictures": "budget", "draw.scene": "draw_bars",
     "explorers.lesson": "Question exercise predict quiz start took",
     "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
     "explorers.rating": "explore_rating", "explorers.memories": "explore_trust life_of",

@@ -216,7 +216,7 @@ def test_an_update_is_found_among_other_sentences():
 
 def test_sealed_hands_train_nothing():
     assert not set(SEALED) & set(hands_of("messages")) and set(hands_of("messages", sealed=True)) <= set(SEALED)
-    assert set(hands_of("conversations", sealed=True)) == {"ac", "ad", "ae", "af", "ap", "aq", "aw", "ax", "dk", "dl"}
+    assert set(hands_of("conversations", sealed=True)) == {"ac", "ad", "ae", "af", "ap", "aq", "aw", "ax", "dk", "dl", "dy", "dz"}
 
 
 def test_unsaid_questions_have_no_needed_message():
@@ -458,6 +458,34 @@ def test_vectors_go_with_the_user():
         assert a.heard_of("ann")
         a.forget("ann")
         assert not a.heard_of("ann")
+
+
+def test_what_was_taken_back_is_not_quoted():
+    with open_malp(":memory:", nods()) as a:
+        for i, text in enumerate(("I wear size 42 shoes.", "We're getting a puppy at Easter.", "Please take the puppy back out of your notes, I said it before asking anyone.")):
+            a.chat("ann", text, at=NOON + timedelta(days=i))
+        later = NOON + timedelta(days=9)
+        assert "Easter" not in a.chat("ann", "When are we getting a puppy?", at=later).answer
+        assert "puppy at Easter" not in a.chat("ann", "What do you know about me?", at=later).answer
+        assert "42" in a.chat("ann", "What size are my shoes?", at=later).answer
+
+
+def test_the_day_shift_is_no_stretch_of_time():
+    from memkit.answer.from_memory import hanging_day
+    from memkit.answer.scorer import Evidence
+    told = [Evidence("Callum has been on the day shift since Monday 23 March 2026.", NOON.date(), .5, 2., ()),
+            Evidence("The meeting is two weeks later.", NOON.date(), .5, 1., ())]
+    assert hanging_day(told[:1]) == "" and hanging_day(told[::-1]) == "Monday 6 April 2026"
+
+
+def test_bees_are_no_allergy_and_the_newest_dose_is_quoted():
+    with open_malp(":memory:", nods()) as a:
+        for i, text in enumerate(("I keep bees: four hives in a field.", "I take lithium, 800 mg at night.", "They cut my lithium to 600 mg at night.")):
+            a.chat("ann", text, at=NOON + timedelta(days=i))
+        later = NOON + timedelta(days=9)
+        assert "allergy" not in a.chat("ann", "Why do queen bees live longer than workers?", at=later).answer
+        warned = a.chat("ann", "Can I take ibuprofen for my back?", at=later).answer
+        assert warned.startswith("Careful") and "600 mg" in warned and "800 mg" not in warned
 
 
 def test_a_thousand_messages_are_not_all_read(monkeypatch):

@@ -166,6 +166,20 @@ def test_a_turn_is_seen_and_forgotten_singly(tmp_path, name):
     with MemoryStore(path) as s: assert not s.turns("ann")
 
 
+@pytest.mark.parametrize("name", ["hybrid", "malp", "mark", "map", "generative-agents"])
+def test_a_request_to_forget_that_quotes_the_message_keeps_no_copy_of_it(tmp_path, name):
+    "The answer proposes the message. It goes with it, though the request itself stays."
+    path = tmp_path/"s.db"
+    with opened(name, path, lambda messages: "Good.") as a:
+        if a.settings.consent: a.consent("ann")
+        debt = a.chat("ann", "I still owe my brother Zebrafink twelve hundred pounds.")
+        asked = a.chat("ann", "Please forget what I told you about the debt to my brother.")
+        if name != "map": assert "Zebrafink" in asked.answer     # MAP asks whether to delete everything
+        receipt = a.forget("ann", turns=[debt.id])
+        assert receipt.erased and "Zebrafink" not in a.chat("ann", "What do you know about my brother?").prompt
+    assert in_bytes(tmp_path, b"Zebrafink") == 0
+
+
 def test_the_command_line_shows_turns_and_memories(tmp_path, capsys):
     path = tmp_path/"s.db"
     with opened("malp", path, lambda messages: "Good.") as a: turn = a.chat("ann", "I am allergic to penicillin.")

@@ -21,6 +21,7 @@ from ..reading.facts import relate, usual
 from ..reading.labels import number
 from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
+from ..records import REPLACES
 
 # %% ../../nbs/answer/02_from_memory.ipynb #29e105b5
 ENOUGH = .4         # probability that it was told, below which nothing is said to be known
@@ -44,7 +45,6 @@ def chosen_messages(
 
 # %% ../../nbs/answer/02_from_memory.ipynb #a7cd53bf
 REPLACED = .1      # probability from which a message that also answers is taken for replaced by a later one (ours)
-_REPLACES = ("update", "contradiction", "retraction")
 
 def _best_sentence(e: Evidence) -> str:
     "The sentence that answers best; the whole message where none was scored."
@@ -55,7 +55,7 @@ def _best_sentence(e: Evidence) -> str:
 def _replaced(old: str, new: str) -> float:
     "How likely a later statement replaces an old one, 0..1."
     shares = relate(new, [old])[0].shares
-    return sum(shares[kind] for kind in _REPLACES)
+    return sum(shares[kind] for kind in REPLACES)
 
 # %% ../../nbs/answer/02_from_memory.ipynb #32aefedb
 def still_true(
@@ -223,7 +223,8 @@ def hanging_day(
     "A day that is told from another day, in the same message or in another one (ours)."
     order = sorted(range(len(found)), key=lambda i: -(likely or [1.]*len(found))[i])
     for i in order[:2]:
-        m = _DAY_AFTER.search(found[i].text) or _STRETCH.search(found[i].text)
+        times = (*_DAY_AFTER.finditer(found[i].text), *_STRETCH.finditer(found[i].text))
+        m = next((m for m in times if m["way"] or m["n"].lower() != "the"), None)   # "the day shift" is no stretch
         if not m: continue
         here = _days_of(found[i], m[0])
         needs_other = m.re is _DAY_AFTER or m["way"]

@@ -194,11 +194,14 @@ class Known:
 _STATES = ("coeliac", "lactose intolerance", "gluten intolerance", "asthma")   # of the person, whatever else is said
 _CAN_END = ("medicine", "allergy", "diet", "pregnancy")   # what a denial may end; a condition stays (ours)
 SWITCHED = .85   # probability of an update, from which a medicine is stopped or replaced (ours)
+_STUNG = r"\bst[iu]ng|swell|swoll|rash|react|\bhives after|epipen"
 
 def _classes_of(c: Clause) -> dict[str, str]:   # class -> its name in the clause
     "The classes that a clause tells of, allergies with their prefix."
-    allergic, out = c.attribute == "allergy" or re.search(r"\ballerg|anaphyla|intoleran", c.text, re.I), {}
+    named, out = bool(re.search(r"\ballerg|anaphyla|intoleran", c.text, re.I)), {}
     for of, name in classes_in(c.text).items():
+        stung = not of.endswith("venom") or re.search(_STUNG, c.text, re.I)   # "I keep bees" tells of no allergy
+        allergic = named or c.attribute == "allergy" and stung
         out[f"allergy: {of}" if allergic else of] = name
         if allergic and of in _STATES: out[of] = name
     if c.attribute == "pet": return out
@@ -314,7 +317,7 @@ def hazards(
     kin, known, found = kin_of(told), known_classes(told), []
     named = asks_about(text, {name: kin.get(name, frozenset()) for name in _names_told(known)} | kin)
     for (a, name), (of, some) in product(classes_in(text).items(), known.items()):
-        for k in some if a != of else ():
+        for k in some[::-1] if a != of else ():   # of two statements that say the same, the newest is quoted
             rule = _rule(a, of, name, _plain(k.clause.text))
             if not rule or rule.relation.endswith("named") and not _names_it(text, of, k, named): continue
             found.append(Hazard(rule, name, k, _far(k, named, kin)))

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..reading.facts import Relation, best_relation, denies_another, fact_row, opposed, rest_of, says_less
 from ..reading.notes import KINDS, Note, Round, chat_sentences, flags_of
-from ..records import check_text
+from ..records import REPLACES, check_text
 from ..search.bm25 import tokenize
 
 # %% ../../nbs/malp/02_triage.ipynb #6919ff76
@@ -303,7 +303,7 @@ def triage(
     kind = relation.kind
     if kind == "duplicate" and opposed(note.facts, old.facts):
         kind = max(CHANGED, key=lambda k: relation.shares.get(k, 0.))
-    if kind in ("update", "contradiction", "retraction") and denies_another(note.facts, old.text): kind = "refines"
+    if kind in REPLACES and denies_another(note.facts, old.text): kind = "refines"
     if kind == "update" and "severe" in old.flags and "severe" not in note.flags: return Triage("unrelated")
     if old.id < 0 and kind == "duplicate": return Triage("dropped", "said already in this round")
     rest = rest_of(old.text, old.facts, note.text, note.facts) if kind == "update" and old.id > 0 else ""

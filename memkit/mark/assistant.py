@@ -36,7 +36,7 @@ from ..reading.gate import load_gate
 from ..reading.reader import load_reader
 from ..turn import trace
 from ..turn.assistants import Parts
-from ..turn.engine import Assistant, explain
+from ..turn.engine import Assistant, each_of, explain
 from ..turn.stages import TurnSettings, answer_known, answer_unknown, chosen, rounds_as_messages, rounds_said
 
 # %% ../../nbs/mark/11_assistant.ipynb #c4f78e4f
@@ -432,6 +432,7 @@ def maintain(self: MarkAssistant, users: Sequence[str] = (),
     """Drop what proved wrong, in the domain and for these users (MARK, appendix 1; one judgement per person: ours);
     `memkit.mark.maintain.undo` brings it back within the grace period."""
     how = {"clock": self.clock, "embedder": self.search.embedder, "quorum": self.builder.quorum}
+    users = each_of(users, str, "maintain wants the names of users")
     return [maintain(self.store, o, settings, **how) for o in (DOMAIN, *users)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #4e36a7b6

@@ -47,7 +47,8 @@ def design(
     assistant."""
     if name not in assistants():
         known = ", ".join(assistants()) or "none; install memkit with pip, so that its entry points are known"
-        raise ValueError(f"there is no assistant {name!r}; installed are: {known}")
+        meant = "".join(f" Did you mean {n!r}?" for n in assistants() if n == str(name).strip().lower())
+        raise ValueError(f"there is no assistant {name!r}; installed are: {known}.{meant}")
     entry, = entry_points(group=GROUP, name=name)
     found = entry.load()
     if not (isinstance(found, type) and issubclass(found, Assistant)):

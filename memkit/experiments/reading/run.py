@@ -25,7 +25,7 @@ from ...reading.gate import KINDS, PERSONAL, closed_forms, load_gate
 from ...reading.labels import RELATIONS, title_key
 from ...reading.notes import Round, take_notes
 from ...reading.title_reader import load_title_reader
-from ...records import utc_now
+from ...records import REPLACES, utc_now
 from ...search.embedders import load_embedder
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a0f3d755
@@ -171,7 +171,7 @@ def stranger_items(hand: str, most: int = 30) -> Rows:
 
 def _stranger_figures(items: Sequence[dict], who: str) -> Rows:
     "How often unrelated messages are related, and how often one would be marked as outdated."
-    replaces = [o["kind"] in ("update", "contradiction", "retraction") for o in items]
+    replaces = [o["kind"] in REPLACES for o in items]
     return _shares("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
                                                   "tied, and one replaces the other": replaces})
 

@@ -527,7 +527,8 @@ def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
         a.chat("ann", "My dog is called Rex.")
         asked = a.chat("ann", "Please delete my locker code from your memory.")
         assert asked.extra["answer"]["way"] == "forget" and told.id in asked.answer and "9931" in asked.answer
-        assert "9931" in a.chat("ann", "What is my locker code?").answer
+        assert "9931" not in a.chat("ann", "What is my locker code?").answer, "it is still there, but quoted no more"
+        assert a.turns("ann")[0].text == told.text
         a.forget("ann", turns=[told.id])
         assert "9931" not in a.chat("ann", "What is my locker code?").answer
         everything = a.chat("ann", "Please erase everything you know about me.").answer

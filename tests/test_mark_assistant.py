@@ -177,3 +177,11 @@ def test_the_newest_wishes_are_shown_and_only_where_they_may_be(embedder):
     assert len(wished) == WISHES and "short" in wished[0] and not any("bullet" in w for w in wished)
     other = MarkAssistant(a.model, a.search, a.builder, settings=MarkSettings(agent="another"))
     assert other.wishes("ann") == [] == a.wishes("bob")
+
+
+def test_a_bare_nod_is_no_answer_that_a_statement_could_correct():
+    "Somebody who goes on telling after “Noted.” takes nothing back: the model isn't asked."
+    with open_mark(":memory:", ScriptedLM(lambda messages: "MODEL")) as mark:
+        nod = mark.chat("ann", "You've missed step one, which is ask him where he keeps the whisky.")
+        told = mark.chat("ann", "Callum has been on the day shift in Outpatients since Monday.")
+        assert nod.answer == "Noted." and told.answer.startswith("Noted: ") and "Outpatients" in told.answer

@@ -27,9 +27,9 @@ PATH = [
         ("malp/11_personalize", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),
     ]),
     ("A memory that many share", [
-        ("walkthroughs/3_mark", "Who is believed when people contradict each other."),
+        ("walkthroughs/3_mark", "How one person's correction reaches everybody, and what a lie does."),
         ("mark/01_scoring", "How use, newness, similarity and feedback become one score."),
-        ("mark/02_trust", "When a memory that keeps being wrong is dropped."),
+        ("mark/07_conflict_resolution", "Who is believed when people contradict each other."),
     ]),
     ("Recommendation", [
         ("walkthroughs/4_map", "How remarks in a chat become ratings, and ratings predictions."),

@@ -4481,6 +4481,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'memkit.reading.facts': { 'memkit.reading.facts.Fact': ('reading/facts.html#fact', 'memkit/reading/facts.py'),
                                       'memkit.reading.facts.Reading': ('reading/facts.html#reading', 'memkit/reading/facts.py'),
                                       'memkit.reading.facts.Relation': ('reading/facts.html#relation', 'memkit/reading/facts.py'),
+                                      'memkit.reading.facts.Relation.replaces': ( 'reading/facts.html#relation.replaces',
+                                                                                  'memkit/reading/facts.py'),
                                       'memkit.reading.facts.RelationReader': ( 'reading/facts.html#relationreader',
                                                                                'memkit/reading/facts.py'),
                                       'memkit.reading.facts.RelationReader.relations': ( 'reading/facts.html#relationreader.relations',

@@ -21,7 +21,6 @@ from ..reading.facts import relate, usual
 from ..reading.labels import number
 from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
-from ..records import REPLACES
 
 # %% ../../nbs/answer/02_from_memory.ipynb #29e105b5
 ENOUGH = .4         # probability that it was told, below which nothing is said to be known
@@ -54,8 +53,7 @@ def _best_sentence(e: Evidence) -> str:
 # %% ../../nbs/answer/02_from_memory.ipynb #1a05fda3
 def _replaced(old: str, new: str) -> float:
     "How likely a later statement replaces an old one, 0..1."
-    shares = relate(new, [old])[0].shares
-    return sum(shares[kind] for kind in REPLACES)
+    return relate(new, [old])[0].replaces
 
 # %% ../../nbs/answer/02_from_memory.ipynb #32aefedb
 def still_true(

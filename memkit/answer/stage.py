@@ -24,7 +24,7 @@ from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
 from ..reading.notes import NODDED, NOTED
 from ..reading.reader import Clause, load_reader
-from ..records import REPLACES, Turn
+from ..records import Turn
 
 # %% ../../nbs/answer/04_stage.ipynb #f5f73169
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _taken_back(text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], 
     "The nearest earlier message that a message takes back; '' where there is none."
     near = sorted(earlier, key=lambda t: -float(known[t.id].vector @ vector))[:READ]
     for t, found in zip(near, relate(text, [t.question for t in near])):
-        if sum(found.shares[kind] for kind in REPLACES) >= TAKES_BACK: return t.id
+        if found.replaces >= TAKES_BACK: return t.id
     return ""
 
 

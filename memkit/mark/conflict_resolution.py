@@ -26,7 +26,7 @@ from .trust import PAPER, TrustSettings, replay
 from ..models.embed import Embedder, Remembered
 from ..reading.facts import Relation, SAME_WORDS, relate, says_less
 from ..reading.reader import load_reader
-from ..records import REPLACES, Memory, check_shares
+from ..records import Memory, check_shares
 from ..search.bm25 import tokenize
 from ..search.documents import content_stems, denies, numbers
 
@@ -72,7 +72,7 @@ def compared(
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #781f6aa3
 def _weighed(new: str, old: str, r: Relation, cosine: float) -> Relation:
     if r is SAME_WORDS: return r
-    same, against = r.shares["duplicate"], sum(r.shares[k] for k in REPLACES)
+    same, against = r.shares["duplicate"], r.replaces
     if against >= SURE and r.kind != "unrelated": return replace(r, kind="contradiction", probability=against)
     rivals = denies(new) != denies(old)
     least = 2*(MERGE if rivals or not other_answer(new, old) else FRAMED)

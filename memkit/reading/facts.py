@@ -20,6 +20,7 @@ import numpy as np
 from .labels import HEADS, HEALTH, RELATIONS, tokens_of
 from .reader import Clause, Encoded, opened_once, softmax
 from .times import When, any_day, phrases_in, resolve, tells_past
+from ..records import REPLACES
 from ..search.bm25 import tokenize
 from ..search.documents import content_stems, numbers
 
@@ -48,6 +49,11 @@ class Relation:
     probability: float           # of that kind, 0..1
     reason: str                  # in words: "update 0.91, contradiction 0.06"
     shares: Mapping[str, float] = field(default_factory=dict)   # the probability of every kind
+
+    @property
+    def replaces(self) -> float:
+        "The probability that the old statement isn't true any more, 0..1."
+        return sum(self.shares[kind] for kind in REPLACES)
 
 def _plain(text: str) -> str: return " ".join(text.casefold().split()).strip(" .!")
 

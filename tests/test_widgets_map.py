@@ -70,7 +70,7 @@ def test_what_is_drawn_is_what_the_turns_say(talked):
         recalled = [c for c in b.columns if c.name == "Recalled"][0].rows
         if t.considered: assert sorted(r.note for r in recalled) == sorted(f"{c.hit.parts['likeness']:.2f}" for c in t.considered)
         told = [*(t.extra["found"].items if t.extra["found"] else ()), *t.extra["predicted"], *([t.extra["guess"]] if t.extra["guess"] else [])]
-        assert [c.note for c in b.columns if "of 5" in c.note] == [f"{r.expected:.1f} of 5" for r in told[:3]]
+        assert [c.note for c in b.columns if "★" in c.note] == [f"{r.expected:.1f}★" for r in told[:3]]
 
 
 def test_whole_turns_come_from_the_store_and_nothing_is_written(talked):

@@ -6,7 +6,7 @@
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
            'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
            'TELLING', 'emergency', 'Heard', 'read_into', 'that_hold', 'nearest_said', 'Answered', 'noted',
-           'from_memory', 'all_told', 'wants', 'known_answer']
+           'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Iterable, Mapping, Sequence
@@ -177,14 +177,16 @@ def _before(assistant: "Assistant", turn: Turn) -> list["StoredTurn"]:
 # %% ../../nbs/answer/04_stage.ipynb #6d9b79be
 ABOUT_USER = .55     # probability that it was told, from which a question that seems to be about the world isn't (ours)
 
-def _found(
-    turn: Turn, before: Sequence["StoredTurn"], known: dict[str, Heard],
+def evidence_for(
+    text: str,                         # a question, or a request to forget
+    before: Sequence["StoredTurn"],    # in the order they were said
+    known: dict[str, Heard],           # by turn; filled here
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
-    "The user's messages nearest to the question, and what the scorer makes of them."
-    near = nearest_said(turn.text, before, known)
+    "The earlier messages that are nearest to a message, and what the scorer makes of them."
+    near = nearest_said(text, before, known)
     if not near: return [], []
     of_near = np.stack([known[t.id].vector for t in near])
-    return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    return near, load_scorer().evidence(text, [(t.at.date(), t.question) for t in near], of_near)
 
 # %% ../../nbs/answer/04_stage.ipynb #ov05bbbb
 OVERVIEW = .8        # probability from which a message asks for all that is known (ours)
@@ -227,17 +229,22 @@ DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know 
 DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for "
               "good; in `memkit chat` it is /forget {turn}.")
 DELETE_UNSURE = DELETE_ONE.replace("Do you mean this?", "I'm not sure what you mean. Is it this?")
-SURE = .25           # cosine of request and message, below which the answer says that it isn't sure (ours)
+SURE = -3.           # logit of request and message, below which the answer says that it isn't sure (ours)
 DELETE_NONE = "Nothing that you told me is about this, so there is nothing to delete."
+
+def asks_to_forget(text: str) -> str:   # one of FORGETS
+    "What a message asks to delete: nothing, a message of the past, or everything."
+    of = load_scorer().forgetting(text)
+    return "no" if of["no"] > 1 - FORGET else "all" if of["all"] > of["one"] else "one"
 
 def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, Any]:
     "How to delete what a message asks to delete: everything, or the message of the past that is nearest to it."
     if everything: return {"text": DELETE_ALL, "way": "forget"}
-    near, found = _found(turn, _before(assistant, turn), assistant.heard_of(turn.user))
+    near, found = evidence_for(turn.text, _before(assistant, turn), assistant.heard_of(turn.user))
     if not near: return {"text": DELETE_NONE, "way": "forget"}
-    best = max(range(len(near)), key=lambda i: found[i].cosine)
+    best = max(range(len(near)), key=lambda i: found[i].logit)
     day, text = said_on(near[best].at.date(), turn.at.date()), near[best].question.strip(" .,;!")
-    asks = DELETE_ONE if found[best].cosine >= SURE else DELETE_UNSURE
+    asks = DELETE_ONE if found[best].logit >= SURE else DELETE_UNSURE
     return {"text": asks.format(day=day, text=text, turn=near[best].id), "way": "forget",
             "evidence": _rows(found, near, [best])}
 
@@ -258,7 +265,7 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
     if shares["advice"] + shares["world"] > MAYBE_ADVICE:
         text, source = _screened(turn.text, before, known, turn.at.date())
         if text: return {"text": text, "way": "warning", "reason": source}
-    near, found = _found(turn, before, known)
+    near, found = evidence_for(turn.text, before, known)
     likely = probability_known(found)
     if likely < UNTOLD and shares["world"] > MAYBE_ADVICE: return None
     if asked == "world":
@@ -298,8 +305,7 @@ def known_answer(
     asked = max(shares, key=shares.get)
     if text := emergency(turn.text): made = {"text": text, "way": "emergency"}
     elif not assistant.has_consent(turn.user): made = None
-    elif (of := load_scorer().forgetting(turn.text))["no"] <= 1 - FORGET:
-        made = _forget(assistant, turn, of["all"] > of["one"])
+    elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget == "all")
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):
         made = {"text": noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)

@@ -33,7 +33,7 @@ from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
     profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
 from .request_parsing import People
-from .understanding import SETTLED, Talk, Understood, ask_which, understand
+from .understanding import EVERYTHING, SETTLED, Talk, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
@@ -217,11 +217,11 @@ def said_of_memory(
 # %% ../../nbs/maprec/12_assistant.ipynb #a597c3de
 def _profile_told(assistant: MapAssistant, user: str, rated: Sequence[Rated], u: Understood) -> str:
     "The ratings and list entries that a message asks for, or the question before they are deleted."
-    here = lambda item: u.scope in ("everything", item.domain)
+    here = lambda item: u.scope in (EVERYTHING, item.domain, item.id)
     mine = [r for r in rated if here(r.item)]
     lists = {k: list(filter(here, of)) for k, of in _lists(assistant, user).items()}
-    if u.act == "delete": return ask_forget(u.scope, len(mine), sum(map(len, lists.values())))
-    what, stars = "" if u.scope == "everything" else u.scope, [value for _, _, value in marks(u.text, True)]
+    if u.act == "delete": return ask_forget(u.scope, [r.item for r in mine], sum(map(len, lists.values())))
+    what, stars = "" if u.scope == EVERYTHING else u.scope, [value for _, _, value in marks(u.text, True)]
     if not stars: return profile_said(mine, lists, what)
     return profile_said([r for r in mine if r.rating in stars], {}, f"{what} {stars[0]:g} of 5".strip())
 
@@ -404,8 +404,8 @@ def let_wait(self: MapAssistant, user: str, work: dict):
     Assistant.let_wait(self, user, work)
     u = work.get("understood")
     if u is None or u.act != "agree": return
-    if u.scope == "everything": return self.forget(user)
-    ids = [m.id for m in self.memories(user) if m.meta["item"]["domain"] == u.scope]
+    if u.scope == EVERYTHING: return self.forget(user)
+    ids = [m.id for m in self.memories(user) if u.scope in (m.meta["item"]["domain"], m.meta["item"]["id"])]
     if ids: self.forget(user, ids=ids)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #c2b19cdf

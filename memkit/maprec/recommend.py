@@ -520,11 +520,19 @@ def why_said(
     return "\n".join(lines)
 
 # %% ../../nbs/maprec/09_recommend.ipynb #0c1a4944
-def ask_forget(scope: str, rated: int, listed: int) -> str:
-    "The question before everything, or everything of a domain, is deleted."
-    what = "everything I know of you" if scope == "everything" else f"all I know of your {scope}"
-    return (f"Shall I delete {what}: {rated} rating{'s'*(rated != 1)} and {listed} entr{'y' if listed == 1 else 'ies'} "
-            "of your lists? It can't be undone. Say “yes” to delete it.")
+def ask_forget(
+    scope: str,              # "everything", a domain, or the id of a rated work
+    rated: Sequence[Item],   # whose ratings are to be deleted
+    listed: int,             # entries of lists
+) -> str:
+    "The question before something is deleted."
+    if scope != "everything" and not (rated or listed): return "I know no rating of that, so there is nothing to delete."
+    if [i.id for i in rated] == [scope]: what = f"your rating of {named(rated[0])}"
+    else:
+        of = "everything I know of you" if scope == "everything" else f"all I know of your {scope}"
+        what = (f"{of}: {len(rated)} rating{'s'*(len(rated) != 1)} and {listed} entr{'y' if listed == 1 else 'ies'} "
+                "of your lists")
+    return f"Shall I delete {what}? It can't be undone. Say “yes” to delete it."
 
 # %% ../../nbs/maprec/09_recommend.ipynb #18b6324a
 _CLAIMS = re.compile(r"""^\W*(?:noted|changed|taken\ back|as\ before|deleted|saved|on\ your\ list

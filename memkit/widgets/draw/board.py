@@ -169,7 +169,7 @@ def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     if r.label: s.text(x, y + 12, r.label, 13, colour="soft", width=100)
     beside = x + w*c.split if r.note or r.parts or r.how or r.why and not below else end
     s.text(text_at, y + 12, r.text, 14, r.lit, "soft" if r.gone else "ink", width=beside - text_at - 8, struck=r.gone)
-    at = _bar(s, beside, y + 12, min(120, .45*w*(1 - c.split)), r) if r.parts else beside
+    at = _bar(s, beside, y + 12, min(120, .32*w*(1 - c.split)), r) if r.parts else beside
     _notes(s, at, y + 12, end, replace(r, why="") if below else r)
     if below: s.paragraph(text_at, y + 30, r.why, w - 20, 2, 13, 17, colour="red" if r.gone else "soft")
     return y + 22 + 4*bool(r.key) + 17*below

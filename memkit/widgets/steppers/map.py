@@ -104,7 +104,7 @@ def recalled_column(turn: Turn, empty: bool) -> Column:
     rows, shown = [], sum(c.shown for c in turn.considered)
     for c in turn.considered:
         r, alike, moved = rated_of(c.hit.item), c.hit.parts.get("likeness", 0.), c.hit.parts.get("moved", 0.)
-        rows.append(Row(text=f"{named(r.item)}: {r.rating:g}", parts={"alike": alike}, note=f"{alike:.2f}", lit=c.shown,
+        rows.append(Row(text=r.item.title, parts={"alike": alike}, note=f"{alike:.2f}", lit=c.shown,
                         how=f"{moved:+.2f}" if moved else "", why="" if c.shown or not shown else "not shown"))
     if not rows:
         types = turn.detected["types"]
@@ -113,7 +113,7 @@ def recalled_column(turn: Turn, empty: bool) -> Column:
         if OTHER in types: why = "it goes straight to the language model"
         rows = [Row(text=why)]
     return Column(name="Recalled", note=f"alike, moved by; {shown} shown to it" if shown else "alike, moved by",
-                  rows=sorted(rows, key=lambda r: -abs(float(r.how or 0))), split=.45)
+                  rows=sorted(rows, key=lambda r: -abs(float(r.how or 0))), split=.5)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #3406b556
 def told_of(turn: Turn) -> dict[str, Sequence[Recommendation]]:
@@ -132,7 +132,7 @@ def _stars(turn: Turn, r: Recommendation, what: str) -> Column:
     for m in (*r.reasons[:1], *r.against[:1]):
         rows.append(Row(text=f"{m.change:+.2f} {named(m.rated.item)}: {m.rated.rating:g}"))
     model = f"; line: the model, {expected(np.array(says)):.1f}" if says else ""
-    return Column(name=named(r.item), note=f"{r.expected:.1f} of 5{model}", rows=rows, split=.16)
+    return Column(name=r.item.title, note=f"{r.expected:.1f}★{model}", rows=rows, split=.16)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #174e82ad
 def notes_of(turn: Turn) -> str:
@@ -171,7 +171,7 @@ def map_board(
     if len({*there}) > 1: size += "".join(f", {there.count(d)} {d}" for d in dict.fromkeys(there))
     gone = sum(e.data.get("memories", 0) for e in moment.events if e.kind == "forgotten")
     if gone: size += f"; {memories_of(gone)} forgotten"
-    column = Column(name="Profile", note=size, rows=rows[::-1], width=1.35)
+    column = Column(name="Profile", note=size, rows=rows[::-1], width=1.35, split=.53)
     if not (turn := moment.turn): return Board(title=title, bands=[[column]], also=also)
     said = [("User", turn.text), ("Read as", turn.query if turn.query != turn.text else ""),
             ("Answer", " ".join(turn.answer.split()))]

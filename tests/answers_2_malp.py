@@ -29,7 +29,7 @@ def swept_out(ns) -> int:
     return len(came - {m.memory for m in moves(ns) if m.round == 8 and m.kind in ("evicted", "superseded")})
 
 
-def rank_four(ns) -> int: return len([(i, j) for j in range(4) for i in range(ns["d"] + ns["width"])])
+def rank_four(ns) -> int: return len([(i, j) for j in range(4) for i in range(ns["d"] + ns["k"])])
 
 
 ANSWERS = [the_coffee_with_seven_places, promoted_with_two, wasp, swept_out, rank_four]

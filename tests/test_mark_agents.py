@@ -114,6 +114,27 @@ def test_the_scenario_of_appendix_2(agents):
     assert "pulpectomy" in shared.text and shared.text.startswith(shared.about) and shared.about, "the question comes along"
     assert any("pulpitis" in m.text for m in by_kind[QUESTION]) and any("pulpectomy" in m.text for m in by_kind[RESPONSE])
     assert all(m.source == "assistant" for m in by_kind[RESPONSE])
+    assert not any("treatment of choice" in m.text for m in by_kind[RESIDUAL]), "what the assistant concluded isn't shared"
+
+
+MADE_UP = "Its soot holds 40 % sulphur, says the Brenner institute."
+
+@pytest.mark.parametrize("after", [(), (("Thanks.", "You are welcome."),)])
+def test_what_the_assistant_adds_to_a_correction_is_not_shared(after, agents):
+    by_kind = found(agents, talk(("How often is the stove cleaned?", "The stove is cleaned once a year."),
+                                 ("No, the stove is cleaned every month.", f"You are right, the stove is cleaned every month. {MADE_UP}"), *after))
+    assert all(any("every month" in m.text for m in by_kind[kind]) for kind in (RESIDUAL, QUESTION))
+    assert not any(w in m.text for m in by_kind[RESIDUAL] for w in ("soot", "sulphur", "Brenner"))
+
+@pytest.mark.parametrize("after", ["Thanks, perfect.", "And please keep your answers short."])
+def test_what_a_memory_says_of_a_person_the_person_said(after, agents):
+    said = ("What helps against a cold?", "Rest."), ("Marek is allergic to pollen, so I keep the window shut.", "The user is Marek, the user is 18 and the user lives in Jakarta."), (after, "OK.")
+    assert not any("Jakarta" in m.text or "18" in m.text for some in found(agents, talk(*said)).values() for m in some)
+
+def test_what_a_prompted_agent_adds_isnt_shared_either():
+    c = talk(("How often is the stove cleaned?", "Once a year."), ("No, every month.", f"You are right. {MADE_UP}"))
+    model = ScriptedLM([listed((2, "user", "No, every month.", "The stove is cleaned every month.", "correction"), (2, "assistant", MADE_UP, MADE_UP, "fact"))])
+    assert ["month" in m.text for m in PromptedAgent(kind=RESIDUAL, model=model).extract(c)] == [True]
 
 
 @pytest.mark.parametrize("said", ["No, it is 25 Nm.", "Actually, it's 25 Nm.", "It should be 25 Nm.", "Sorry, but it's 25 Nm.", "I think it takes 25 Nm, not 40 Nm.", "M8 takes 25 Nm."])

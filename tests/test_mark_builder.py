@@ -22,6 +22,7 @@ from memkit.mark.builder import BuildError, Builder, BuildReport, forget_contrib
 from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.conflict_resolution import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
+from memkit.mark.maintain import QuorumSettings
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
 from memkit.reading import facts
@@ -335,6 +336,19 @@ def test_a_loser_with_enough_confirmations_returns(store, minilm):
     told(store, b, "cleo", TWICE, day=3)
     assert trust_of(store, DOMAIN, m.id) == replay((True, True)) and store.get(DOMAIN, m.id).meta["users"] == 3
     told(store, b, "liar", ONCE, day=9);  assert shared(store) == [TWICE]
+
+
+def test_the_report_says_what_the_votes_left_in_force(store, minilm):
+    b = builder(store, minilm, quorum=QuorumSettings())
+    steps = list(told(store, b, "ann", TWICE).steps)
+    session = new_id("s")
+    turn = store.add_turn("ben", session, f"residual: {ONCE}", "I see.", START + timedelta(days=1))
+    injected(store, DOMAIN, [store.list(DOMAIN)[0].id], turn, "ben")          # trusted a little less from now on
+    steps += b.build(conversation_of(store, "ben", session)).steps
+    for text in (TWICE, ONCE): steps += told(store, b, "cleo", text, day=2).steps
+    in_force = set()
+    for s in steps: (in_force.discard if s.what in ("superseded", "dropped") else in_force.add)(s.memory)
+    assert in_force == {m.id for m in store.list(DOMAIN)} and "once more, by votes" in " ".join(s.reason for s in steps)
 
 
 def test_a_correction_of_what_was_on_display(store, minilm, monkeypatch):

@@ -251,5 +251,16 @@ def test_a_shared_memory_must_answer_the_question(said, near, more, shown, monke
         assert (RESIDUAL in found.nothing) == (not shown) and (shown or "answers the question" in found.nothing[RESIDUAL])
 
 
+@pytest.mark.parametrize("asked, found", [("What reverses too much warfarin?", False), ("What reverses too much heroin?", False),
+                                          ("What reverses too much Panadol?", True), ("What reverses too much of it?", True)])
+def test_a_memory_about_another_medicine_answers_nothing(asked, found, minilm, monkeypatch):
+    monkeypatch.setattr("memkit.mark.search.load_reader", lambda: type("Sure", (), {"relevance": lambda self, q, texts: np.full(len(texts), .99)})())
+    text = "What reverses too much paracetamol? Acetylcysteine does."
+    with MemoryStore(":memory:") as store:
+        store.add(DOMAIN, text, vector=minilm.embed([text])[0], kind=RESIDUAL, at=NOW, meta={"agent": "a", "metadata": {}}, encoder=minilm.name)
+        got = RefinedSearch(store, minilm, clock=lambda: NOW).find(Caller(user="ann", agent="a"), asked)
+        assert bool(got.hits[RESIDUAL]) == found and (found or "other medicines" in got.nothing[RESIDUAL])
+
+
 def test_the_papers_settings_have_no_floor():
     assert AS_PRINTED.weights == dict.fromkeys(KINDS, TEST) and AS_PRINTED.top == 20 and AS_PRINTED.literal and not AS_PRINTED.relevant

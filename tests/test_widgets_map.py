@@ -68,7 +68,7 @@ def test_what_is_drawn_is_what_the_turns_say(talked):
         kinds = b.columns[0].rows
         assert turn == t and [r.parts["probability"] for r in kinds] == [t.detected["shares"][k] for k in "ABC"] and {r.text[0] for r in kinds if r.lit} == set(t.detected["types"])
         recalled = [c for c in b.columns if c.name == "Recalled"][0].rows
-        if t.considered: assert sorted(r.note for r in recalled) == sorted(f"{c.hit.parts['likeness']:.2f}" for c in t.considered)
+        if t.considered: assert sorted(r.note for r in recalled if r.parts) == sorted(f"{c.hit.parts['likeness']:.2f}" for c in t.considered)
         told = [*(t.extra["found"].items if t.extra["found"] else ()), *t.extra["predicted"], *([t.extra["guess"]] if t.extra["guess"] else [])]
         assert [c.note for c in b.columns if "★" in c.note] == [f"{r.expected:.1f}★" for r in told[:3]]
 
@@ -127,9 +127,22 @@ def test_what_the_model_was_shown_and_said(parts):
         turns = [a.chat("ann", t) for t in ("Alien, 5 stars. Jaws was dull, 2 stars.", "What would I give Aliens?")]
         b = ms.map_boards(a, "ann")[-1][0]
         recalled, aliens = [c for c in b.columns if c.name == "Recalled"][0], b.columns[-1]
-        assert sorted((r.lit, r.why) for r in recalled.rows) == [(False, "not shown"), (True, "")] and recalled.note.endswith("1 shown to it")
+        *ratings, alike, bold = recalled.rows
+        assert sorted((r.lit, r.why) for r in ratings) == [(False, "not shown"), (True, "")]
+        assert alike.text == "bar: similarity to Aliens" and bold.text == "bold: the language model saw it"
         says = turns[-1].extra["model says"]["Aliens (1986)"]
-        assert "the model" in aliens.note and [r.mark for r in aliens.rows[:5]] == [p/max(.4, *turns[-1].extra["predicted"][0].shares, *says) for p in says]
+        assert [r.mark for r in aliens.rows[:5]] == list(says) and aliens.rows[5].text.startswith("line: language model, ")
+        assert [r.parts["by the ratings"] for r in aliens.rows[:5]] == list(turns[-1].extra["predicted"][0].shares), "one scale for all bars"
+
+
+def test_a_long_title_has_two_lines_and_is_whole_in_the_words(parts):
+    with fresh(parts) as a:
+        for text in ("I watched Alien, 5 stars.", "Blade Runner was great, 4 stars.", "Recommend me a book, please."): a.chat("ann", text)
+        b = ms.map_boards(a, "ann")[-1][0]
+        stars = [c for c in b.columns if "★" in c.note]
+        assert len({c.more for c in stars}) == 1 and stars[0].more == 1, "all bars begin on one line"
+        for c in stars:
+            assert f" {c.title}, {c.note}: “1 ★”" in b.words and " ".join(filter(None, [c.name, c.rows[0].text])) == c.title
 
 
 # --- words, facts and pictures

@@ -24,6 +24,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 from fastcore.basics import patch
 
+from .screening import other_medicines
 from .stage import Answered
 from ..files import cache_dir, make_once, own_data
 from ..models.embed import MiniLM, open_graph, usable_cores, with_title
@@ -304,6 +305,7 @@ def _pairs(question: str, hits: Sequence[Hit], retriever) -> list[tuple[int, tup
     "What is read for one part of a question, each with the position of its document."
     out = []
     for n, h in enumerate(hits):
+        if other_medicines(question, f"{h.item.title} {h.item.text}"): continue
         near, first = nearest_passage(h, question, retriever), passages(h.item.text)[0]
         out += [(n, (question, _title(h, retriever), text)) for text in dict.fromkeys((near, first))]
     return out

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['USER', 'SWITCHED', 'ASK_FIRST', 'WARNED', 'WARNING_WORDS', 'screen_terms', 'classes_in', 'Rule', 'screen_rules',
-           'people_in', 'same_person', 'kin_of', 'whose', 'asks_about', 'Known', 'known_classes', 'Hazard', 'hazards',
-           'concerned', 'ask_first', 'warning']
+           'other_medicines', 'people_in', 'same_person', 'kin_of', 'whose', 'asks_about', 'Known', 'known_classes',
+           'Hazard', 'hazards', 'concerned', 'ask_first', 'warning']
 
 # %% ../../nbs/answer/03_screening.ipynb #333de6d5
 import csv
@@ -115,6 +115,23 @@ def screen_rules() -> dict[tuple[str, str], Rule]:
     with open(own_data("screen_rules.csv"), encoding="utf-8", newline="") as f:
         rules = [Rule(**row) for row in csv.DictReader(f)]
     return {(r.advised, r.known): r for r in rules}
+
+# %% ../../nbs/answer/03_screening.ipynb #1ad60dd8
+@lru_cache(1)
+def _medicines() -> frozenset[str]:
+    "The classes that interact with another one, and that somebody may be advised to take: no conditions."
+    rules = screen_rules()
+    interact = {of for both, r in rules.items() if r.relation == "interaction" for of in both}
+    return frozenset(interact & {advised for advised, _ in rules})
+
+def other_medicines(
+    question: str,
+    text: str,
+) -> bool:
+    "Does the text name medicines, but none of those that the question names (ours)?"
+    asked = _medicines() & classes_in(question).keys()
+    told = _medicines() & classes_in(text).keys() if asked else ()
+    return bool(asked and told) and not asked & told
 
 # %% ../../nbs/answer/03_screening.ipynb #2059971f
 _KIN = {w: of for line in """mother: mother mum mom mam mama / father: father dad papa / brother: brother

@@ -85,7 +85,7 @@ def read_into(known: dict[str, Heard], said: Sequence["StoredTurn"]):
         if not clauses or not all(map(_tells_nothing, clauses)): known[t.id] = Heard(clauses, vector)
         else:
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
-            back = any(c.act == "retracts" for c in clauses)
+            back = any(c.act == "retracts" for c in clauses) and asks_to_forget(t.question) != "all"
             known[t.id] = Heard(clauses, None, _taken_back(t.question, vector, told, known) if back else "")
         earlier.append(t)
 
@@ -171,6 +171,7 @@ def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard],
 def _before(assistant: "Assistant", turn: Turn) -> list["StoredTurn"]:
     "What the user said before: the newest LOOKED messages, and older ones that recall found."
     said = [t for t in assistant.store.turns(turn.user) if t.id != turn.id and t.question.strip()]
+    said.sort(key=lambda t: t.at)           # a past may be told later than it was
     found = {id for c in turn.considered for id in getattr(c.hit.item, "turns", ())}
     return [*(t for t in said[:-LOOKED] if t.id in found), *said[-LOOKED:]]
 

@@ -219,6 +219,7 @@ def arena_talks(
 ) -> tuple[list[Talk], list[str]]:
     "The talks of a run; and a line for each set that isn't here. A set that was named must be."
     quick = size == "quick"
+    if path and not set: raise ValueError(f"say which form {path} has: --set locomo (or another set) beside --path")
     if set: return [first_part(t, 200) if quick and len(t.conversation.turns) > 200 else t
                     for t in load_set(set, path, 2 if quick else None).talks], []
     talks, missing = [], []

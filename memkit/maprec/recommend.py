@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['EVER', 'FOR_CHILDREN', 'Test', 'LEFT_OUT', 'MOST_REASONS', 'LEAST_CHANGE', 'AS_MANY', 'AT_MOST', 'PREDICTED',
-           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'CHAT', 'Request', 'may_see', 'limits', 'fitting',
-           'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason', 'Recommendation',
-           'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended', 'recommend',
-           'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said', 'facts_said',
-           'why_said', 'ask_forget', 'free_words']
+           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'NOTHING_RATED', 'CHAT', 'Request', 'may_see', 'limits',
+           'fitting', 'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason',
+           'Recommendation', 'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended',
+           'recommend', 'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said',
+           'facts_said', 'why_said', 'ask_forget', 'free_words']
 
 # %% ../../nbs/maprec/09_recommend.ipynb #bb5b005a
 import re
@@ -520,13 +520,15 @@ def why_said(
     return "\n".join(lines)
 
 # %% ../../nbs/maprec/09_recommend.ipynb #0c1a4944
+NOTHING_RATED = "I know no rating of that, so there is nothing to delete."
+
 def ask_forget(
     scope: str,              # "everything", a domain, or the id of a rated work
     rated: Sequence[Item],   # whose ratings are to be deleted
     listed: int,             # entries of lists
 ) -> str:
     "The question before something is deleted."
-    if scope != "everything" and not (rated or listed): return "I know no rating of that, so there is nothing to delete."
+    if scope != "everything" and not (rated or listed): return NOTHING_RATED
     if [i.id for i in rated] == [scope]: what = f"your rating of {named(rated[0])}"
     else:
         of = "everything I know of you" if scope == "everything" else f"all I know of your {scope}"

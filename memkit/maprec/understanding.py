@@ -43,7 +43,7 @@ class Talk:
     which: Which | None = None       # the last answer asked which work is meant
     told: frozenset[str] = frozenset()   # titles about which this was asked; the user isn't asked twice
     found: tuple[Recommendation, ...] = ()   # the last list with its reasons
-    forget: str = ""                 # to be deleted if the user agrees: "everything", a domain, or the id of a rated work
+    forget: str = ""                 # to delete if the user agrees: "everything", a domain, or a work's id
 
 # %% ../../nbs/maprec/11_understanding.ipynb #901da36e
 @dataclass(frozen=True, kw_only=True)

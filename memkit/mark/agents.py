@@ -17,9 +17,9 @@ from typing import Literal
 
 from fastcore.basics import patch
 
-from memkit.mark.corrections import (
-    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, Said, is_personal, read_conversation, says_nothing,
-    topic_of, use_of)
+from .corrections import (
+    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, Said, is_backed, is_personal, of_nobody,
+    read_conversation, says_nothing, topic_of, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
     echoes, lists_options, terms)
@@ -124,6 +124,15 @@ def _decisive(r: Read) -> str:
     best = max(range(len(r.answer)), key=weight, default=None)
     return "" if best is None or echoes(r.answer[best], r.shown) else r.answer[best]
 
+# %% ../../nbs/mark/04_agents.ipynb #5a1d0c42
+_OF_USER = re.compile(r"\bthe user\b|\byou(?:r|rs|'re)?\b", re.I)
+
+def _made_up(sentence: str, r: Read) -> bool:
+    "Does the assistant say of a person what its user didn't say?"
+    text = claim_text(sentence.replace("’", "'"))
+    personal = _OF_USER.search(text) or not of_nobody(text, r.about)
+    return bool(personal) and not is_backed(text, f"{r.about} {r.message}")
+
 # %% ../../nbs/mark/04_agents.ipynb #7e37dc92
 def _response(read: Sequence[Read]) -> Iterator[Refined]:
     for r in (r for r in read if r.accepted):
@@ -131,7 +140,7 @@ def _response(read: Sequence[Read]) -> Iterator[Refined]:
         turns = (*_cited(r), r.next) if plain else _cited(r)
         made = partial(Refined, kind=RESPONSE, strength=1. if plain else .6, turns=turns)
         end, wish = _decisive(r), " ".join(x.text for x in r.said if x.use == "wish")
-        if end and (r.conceded or not says_nothing(end)):
+        if end and (r.conceded or not says_nothing(end)) and not _made_up(end, r):
             text = _standing(cut(end, LONGEST), r.about)
             yield made(text=text, source="assistant", reason="accepted", about=r.about)
         if wish and plain: yield made(text=f'Accepted form: "{cut(wish, LONGEST)}"', source="user", reason="format")
@@ -361,7 +370,7 @@ def _ask(self: PromptedAgent, part: Sequence[dict], conversation: Conversation) 
         for listed in read_answer(text, ListedMemories).memories[:MOST]:
             try: m = believed(listed, self.kind, conversation)
             except ValueError as e: problems.append(str(e))
-            else: good.extend([] if self._barred(m) else [m])
+            else: good.extend([] if self._barred(m, conversation) else [m])
         if problems: raise ValueError("; ".join(problems[:5]))
     asked, agent = extraction(self.kind, part), f"{self.kind} agent"
     try: ask_json(self.model, asked, read, agent, ListedMemories, ANSWER, error=self._error)
@@ -377,10 +386,12 @@ def _error(self: PromptedAgent, problem: str) -> RefinedAgentError:
 
 # %% ../../nbs/mark/04_agents.ipynb #453f4536
 @patch
-def _barred(self: PromptedAgent, m: Refined) -> bool:
-    "Is it an instruction, personal and for everybody, or something the prompt had shown?"
+def _barred(self: PromptedAgent, m: Refined, conversation: Conversation) -> bool:
+    "Is it an instruction, personal and for everybody, made up, or something the prompt had shown?"
+    shared, said = self.kind == RESIDUAL, " ".join(e.question for e in conversation.exchanges if e.turn in m.turns)
+    if m.source == "assistant" and (shared or is_personal(m.text)) and not is_backed(m.text, said): return True
     shown = [s for t in m.turns for text in self.recalled(t) for _, s in chat_sentences(text)]
-    return gives_orders(m.text) or self.kind == RESIDUAL and is_personal(m.text) or echoes(m.text, shown)
+    return gives_orders(m.text) or shared and is_personal(m.text) or echoes(m.text, shown)
 
 # %% ../../nbs/mark/04_agents.ipynb #a5549433
 def prompted_agents(

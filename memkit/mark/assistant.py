@@ -383,7 +383,8 @@ def memories(self: MarkAssistant, user: str) -> list[Memory]:
 # %% ../../nbs/mark/11_assistant.ipynb #798bf925
 @patch
 def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
-    "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
+    """The residual memories in force that this user may see, oldest first: they belong to the domain (MARK Figure 1,
+    footnote). An answer may also show the other side of a dispute about one of them, which isn't in force."""
     caller = self.caller(user)
     return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and self.search.sees(caller, m)]
 

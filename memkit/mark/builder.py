@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from .corrections import INJECTED, record_of
 from .conflict_resolution import (
     BuilderSettings, Resolution, Step, new_meta, relations, resolve, said_at, sources_of, with_sources)
-from .maintain import QuorumSettings, move_aside, revive, settle
+from .maintain import QuorumSettings, Settled, move_aside, revive, settle
 from .refined import (
     Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, found_by)
 from ..models.embed import Embedder, MiniLM, Remembered
@@ -415,6 +415,13 @@ def _take(self: Builder, p: Resolution, r: Refined, vector: np.ndarray, read: Co
     if set(r.turns) <= set(read): p.tell("dropped", r.kind, None, "from turns that were built before")
     elif p.owner != DOMAIN or not self.quarantine.keeps(p, r, vector): resolve(p, r, vector)
 
+# %% ../../nbs/mark/06_builder.ipynb #5a1d0c61
+def _by_vote(change: Settled) -> Iterable[Step]:
+    "What the votes changed after all else, as steps: what is in force once more, and what gave way."
+    if change.again: yield Step("added", RESIDUAL, change.memory, None, f"memory {change.again} once more, by votes")
+    for old in change.gave_way: yield Step("superseded", RESIDUAL, old, change.memory, change.reason)
+
+
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa
 @patch
 def build(self: Builder, conversation: Conversation) -> BuildReport:
@@ -432,8 +439,8 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     taken_back(store, conversation, found)
     released = confirmed(store, self.embedder, self.quarantine, self.settings)
     report = BuildReport(conversation.id, (*(s for part in parts for s in part), *released), repeated=not parts)
-    if self.quorum: settle(store, self.embedder, report.touched, self.quorum)
-    return report
+    votes = settle(store, self.embedder, report.touched, self.quorum) if self.quorum else ()
+    return replace(report, steps=(*report.steps, *(s for change in votes for s in _by_vote(change))))
 
 # %% ../../nbs/mark/06_builder.ipynb #36b50b06
 @patch

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
-           'FIRST_PERSON', 'LEAST', 'SILENT', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON', 'NOTE',
-           'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN',
-           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'assistants_words',
-           'says_nothing', 'is_refused', 'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics',
-           'claims_of', 'standalone', 'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected',
-           'Recall', 'record_of', 'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON',
+           'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED',
+           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken',
+           'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed', 'Heard', 'heard',
+           'Read', 'read_conversation', 'Topic', 'topics', 'claims_of', 'standalone', 'topic_of', 'identifies',
+           'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'record_of', 'outcomes', 'trust_of',
+           'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
@@ -23,12 +24,13 @@ from .refined import (
     Conversation, ECHO, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes)
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
+from ..reading.facts import names_and_numbers
 from ..reading.gate import SharingReader
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, chat_sentences, clauses_by_sentence
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
-from ..search.documents import content_stems
+from ..search.documents import content_stems, numbers
 from ..turn.stages import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0
@@ -192,6 +194,35 @@ def read_reply(
     if heard.share >= SHARE or is_refused(heard): return heard
     silent = reader.reply(question, answer, said, SILENT)
     return silent if (heard.share + silent.share)/2 >= SHARE else heard
+
+# %% ../../nbs/mark/05_corrections.ipynb #5a1d0c32
+BACKED = .5   # share of the content words of an assistant's sentence that its user must have said; ours
+
+def _holds(said: Collection[str], words: Iterable[str]) -> list[bool]:
+    "Was each word said, or its abbreviation: 'max' for 'maximum'?"
+    def alike(a: str, b: str) -> bool: return min(len(a), len(b)) > 2 and (a.startswith(b) or b.startswith(a))
+    return [w in said or any(alike(w, s) for s in said) for w in words]
+
+def is_backed(
+    sentence: str,   # of an assistant
+    said: str,       # its user's own messages
+) -> bool:
+    "Did the user say it: each number and name, and half of the content words? (ours)"
+    text, there = claim_text(sentence), set(content_stems(said))
+    names = " ".join(n for n in names_and_numbers(text) if not n[0].isdigit())
+    if numbers(text) - numbers(said) or not all(_holds(there, content_stems(names))): return False
+    words = set(content_stems(text))
+    return sum(_holds(there, words)) >= BACKED*len(words)
+
+
+# %% ../../nbs/mark/05_corrections.ipynb #5a1d0c34
+def backed(
+    found: ReplyReading,
+) -> ReplyReading:
+    "The reading of a reply without what the assistant added to its user's words."
+    said = " ".join(c.text for c in found.claims if c.side in ("question", "reply"))
+    return replace(found, claims=tuple(c for c in found.claims if c.side != "concession" or is_backed(c.text, said)))
+
 
 # %% ../../nbs/mark/05_corrections.ipynb #62bd8a44
 CORRECTS, SETTLES = ("correct", "partly", "add"), ("confirm", "chat")   # kinds of replies
@@ -496,7 +527,8 @@ def _memories(topic: Topic, found: ReplyReading) -> list[Refined]:
     back = found.kinds.get("retract", 0.) > BACK and topic.back >= MAYBE
     out = [made([last], RETRACTION)] if back else []
     if refused or not _is_public(found): return out
-    claims = news_of(_after_retraction(found, last) if back else found, about)
+    own = backed(found)
+    claims = news_of(_after_retraction(own, last) if back else own, about)
     if not claims or any(map(identifies, [about, *claims])): return out
     return [*out, made(claims, "correction")]
 

@@ -511,6 +511,7 @@ class Settled:
     memory: int                 # in force now
     gave_way: tuple[int, ...]
     reason: str
+    again: int | None = None    # the superseded memory whose words it has, where it is a new row
 
 # %% ../../nbs/mark/09_maintain.ipynb #e0ffe81e
 _NUMBERS = "no one two three four five six seven eight nine ten".split()
@@ -538,9 +539,10 @@ def settle(self: _Court, embedder: "Embedder", d: _Dispute) -> Settled | None:
     stand = "stands" if len(behind) < 2 else "stand"
     reason = f"{_counted(behind) or 'nobody'} {stand} behind what took its place"
     with self.store.transaction(DOMAIN):
+        again = None if mine else rest[-1].id
         memory = mine[-1].id if mine else revive(self.store, DOMAIN, rest[-1], others[-1].id, embedder)
         for m in others: self.store.supersede(DOMAIN, m.id, memory, reason)
-    return Settled(memory, tuple(m.id for m in others), reason)
+    return Settled(memory, tuple(m.id for m in others), reason, again)
 
 # %% ../../nbs/mark/09_maintain.ipynb #86d570a9
 def settle(

@@ -23,6 +23,7 @@ from fastcore.basics import patch
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_metadata, check_user, found_by
 from .scoring import (
     PART_NAMES, Score, TEST, Weights, components_of, preset, rank, why_first)
+from ..answer.screening import other_medicines
 from ..models.embed import Embedder
 from ..reading.reader import load_reader
 from ..records import Considered, Hit, Memory, check_counts, check_shares, check_text, check_time, utc_now
@@ -350,7 +351,9 @@ def odds(
 @patch
 def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list[_Near], str]:
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
-    s, best = self.settings, found[:self.settings.read]
+    s = self.settings
+    best = [n for n in found if not other_medicines(query, found_by(n.memory))][:s.read]
+    if not best: return [], f"the {len(found)} near ones are about other medicines"
     cosine = np.array([n.cosine for n in best])
     near = answering(load_reader().relevance(query, [found_by(n.memory) for n in best]), cosine)
     sure = cosine >= s.near

@@ -79,7 +79,7 @@ _TURN_ID = re.compile(r"[a-z]+-[0-9a-f]{32}")
 def _missing(id: int) -> NotFound: return NotFound(f"this user has no memory {id}")
 
 def _memory_id(id: int) -> int:
-    try: id = operator.index(id)
+    try: id = operator.index(None if isinstance(id, bool) else id)
     except TypeError: raise TypeError(f"a memory is named by an integer, got {type(id).__name__}") from None
     if not 0 < id < 1 << 63: raise _missing(id)
     return id

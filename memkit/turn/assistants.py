@@ -87,12 +87,12 @@ def parts(
     from memkit.models.local import load_model
     from memkit.store.store import MemoryStore
     if prompted and model == "embedded": raise ValueError(NO_JSON)
-    given = isinstance(store, MemoryStore)
+    if model is None: raise TypeError("model is None: name one, such as 'embedded', or give a LanguageModel")
     lm = load_model(model) if isinstance(model, str) else model
     encoder = load_embedder(embedder) if isinstance(embedder, str) else embedder
-    kept = store if given else MemoryStore(store or home_dir()/(of.store_file or f"{of.name}.sqlite3"))
-    return Parts(store=kept, model=lm, embedder=encoder, clock=clock, own_store=not given,
-                 prompted=prompted)
+    place = home_dir()/(of.store_file or f"{of.name}.sqlite3") if store is None else store
+    kept = store if isinstance(store, MemoryStore) else MemoryStore(place)
+    return Parts(store=kept, model=lm, embedder=encoder, clock=clock, own_store=kept is not store, prompted=prompted)
 
 # %% ../../nbs/turn/05_assistants.ipynb #dc4ddc1c
 def opened(

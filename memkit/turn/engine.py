@@ -461,8 +461,9 @@ def explain(self: Assistant, turn: Turn) -> str:
 
 @patch
 def feedback(self: Assistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
-    """Call a memory right or wrong. Raises `LookupError` for one that isn't the user's.
-    `revise`: turn an earlier judgement round, where `revises`."""
+    """Call a memory right or wrong. Raises `LookupError` for one that isn't the user's, `TypeError` unless `correct` is
+    True or False. `revise`: turn an earlier judgement round, where `revises`."""
+    if not isinstance(correct, bool): raise TypeError(f"correct must be True or False, got {correct!r}")
     return self.store.count(self.check_user(user), memory_id, **({"correct": 1} if correct else {"incorrect": 1}))
 
 # %% ../../nbs/turn/04_engine.ipynb #ae7548b0

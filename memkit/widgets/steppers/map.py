@@ -8,7 +8,7 @@ __all__ = ['Profile', 'KINDS', 'LOST', 'Rating', 'profile_after', 'ratings_of', 
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #858893f3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
 from ..draw.frames import Moment, record
 from ..draw.pictures import memories_of
-from ..draw.board import Board, Column, Row
-from ..draw.scene import given, many, quoted
+from ..draw.board import Board, Column, LEFT, Row, WIDTH
+from ..draw.scene import given, listed, many, quoted, width_of, wrap
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #348eeadb
@@ -81,10 +81,21 @@ def _chosen(turn: Turn, kind: str) -> str:
     if done: return "a rating was found in it" if kind == PREFERENCE else "it asks what a title would get"
     return "it asks for a rating, and tells none" if kind == PREFERENCE else "nothing is asked for that could be found"
 
+_ACTS = {"ask": "a request", "predict": "a question about stars", "rate": "a rating", "take_back": "taken back",
+         "delete": "a wish to delete"}
+
+def _said_plainly(why: str) -> str:
+    "'it is read as ask' and 'Alien is read as rate (0.99)' in a reader's words."
+    what, _, act = why.partition(" is read as ")
+    act, _, share = act.partition(" (")
+    if act not in _ACTS: return why
+    return f"{'read' if what == 'it' else f'{what} is read'} as {_ACTS[act]}{f' ({share}' if share else ''}"
+
 def _because(turn: Turn, kind: str) -> str:
     "What was read in the message, or else the part of it that decided."
     part, read = turn.detected.get("because", {}).get(kind, ("", ()))
-    return ", ".join(read[:2]) or (quoted(part, 60) if part and len(part) < .8*len(turn.query or turn.text) else "")
+    told = ", ".join(map(_said_plainly, read[:2]))
+    return told or (quoted(part, 60) if part and len(part) < .8*len(turn.query or turn.text) else "")
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #fb777edd
 def kinds_column(turn: Turn, doubt: float) -> Column:
@@ -95,25 +106,33 @@ def kinds_column(turn: Turn, doubt: float) -> Column:
         why = _chosen(turn, kind) or (_because(turn, kind) if done else "")
         rows.append(Row(text=f"{kind} {name}", parts={"probability": shares[kind]}, mark=None if kind == OTHER else .5,
                         note=f"{shares[kind]:.2f}" + (" ✓" if done else ""), lit=done, why=why))
-    more = f"; ratings are looked for from {doubt:.2f}" if doubt < .5 else ""
-    return Column(name="What kind of message?", note=f"followed from 0.50{more}", rows=rows, split=.34)
+    more = f"; ratings are looked for from B = {doubt:.2f} on" if doubt < .5 else ""
+    return Column(name="What kind of message?", note=f"a kind counts from 0.50 on (line){more}", rows=rows, split=.34)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #1e244342
+def _question(turn: Turn) -> list[Row]:
+    "To what the ratings were compared, and who else saw them: the lines below the ratings."
+    targets = [r.item.title for of in told_of(turn).values() for r in of]
+    targets = targets or [c.item.title for c in turn.extra.get("changes", ()) if c.item and c.action == "rate"]
+    to = f"to {targets[0]}" if len(targets) == 1 else "to the nearest title below" if targets else ""
+    told = ["bold: the language model saw it"] if any(c.shown for c in turn.considered) else []
+    return [Row(text=text) for text in ([f"bar: similarity {to}"] if to else []) + told]
+
 def recalled_column(turn: Turn, empty: bool) -> Column:
     "The ratings that were weighed for the message; `empty`: is there no profile?"
-    rows, shown = [], sum(c.shown for c in turn.considered)
+    rows, shown = [], any(c.shown for c in turn.considered)
     for c in turn.considered:
         r, alike, moved = rated_of(c.hit.item), c.hit.parts.get("likeness", 0.), c.hit.parts.get("moved", 0.)
         rows.append(Row(text=r.item.title, parts={"alike": alike}, note=f"{alike:.2f}", lit=c.shown,
                         how=f"{moved:+.2f}" if moved else "", why="" if c.shown or not shown else "not shown"))
-    if not rows:
-        types = turn.detected["types"]
-        why = "nothing was asked that ratings answer"
-        if RECOMMEND in types and empty: why = "there is nothing to recall yet"
-        if OTHER in types: why = "it goes straight to the language model"
-        rows = [Row(text=why)]
-    return Column(name="Recalled", note=f"alike, moved by; {shown} shown to it" if shown else "alike, moved by",
-                  rows=sorted(rows, key=lambda r: -abs(float(r.how or 0))), split=.5)
+    if rows:
+        rows = sorted(rows, key=lambda r: -abs(float(r.how or 0))) + _question(turn)
+        return Column(name="Recalled", note="similarity, stars moved", rows=rows, split=.54)
+    types = turn.detected["types"]
+    why = "nothing was asked that ratings answer"
+    if RECOMMEND in types and empty: why = "there is nothing to recall yet"
+    if OTHER in types: why = "it goes straight to the language model"
+    return Column(name="Recalled", rows=[Row(text=why)])
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #3406b556
 def told_of(turn: Turn) -> dict[str, Sequence[Recommendation]]:
@@ -123,16 +142,37 @@ def told_of(turn: Turn) -> dict[str, Sequence[Recommendation]]:
             "expected before it was rated": (x["guess"],) if x.get("guess") else ()}
     return {what: of for what, of in told.items() if of}
 
-def _stars(turn: Turn, r: Recommendation, what: str) -> Column:
+# %% ../../../nbs/widgets/steppers/04_map.ipynb #5b1c0f2e
+@dataclass(frozen=True, kw_only=True)
+class _Stars(Column):
+    "The probabilities of one item below its title, which may go on in the first `more` rows."
+    title: str
+    more: int = 0
+
+    @property
+    def told(self) -> str:
+        return listed(f"{self.title}, {self.note}", [r.told for r in self.rows[self.more:]], 9)
+
+def _titles(items: Sequence[Recommendation]) -> list[list[str]]:
+    "Each title in as many lines as the longest of them needs, two at most."
+    apart = 30*(len(items) - 1)
+    room = (WIDTH - 2*LEFT - apart)/len(items) - width_of("5.0★", 13) - 16
+    lines = [wrap(r.item.title, room, 2, 15, True) for r in items]
+    most = max(map(len, lines))
+    return [[*of, *[""]*(most - len(of))] for of in lines]
+
+# %% ../../../nbs/widgets/steppers/04_map.ipynb #5b1c0f2f
+def _stars(turn: Turn, r: Recommendation, title: Sequence[str]) -> Column:
     "The probabilities of 1 to 5 stars of one item, and the ratings that moved it most."
     says = turn.extra.get("model says", {}).get(named(r.item), ())
-    top = max(.4, *r.shares, *says)
-    rows = [Row(text=f"{i} ★", parts={"by the ratings": p/top}, note=f"{p:.0%}", mark=says[i - 1]/top if says else None)
-            for i, p in enumerate(r.shares, 1)]
-    for m in (*r.reasons[:1], *r.against[:1]):
-        rows.append(Row(text=f"{m.change:+.2f} {named(m.rated.item)}: {m.rated.rating:g}"))
-    model = f"; line: the model, {expected(np.array(says)):.1f}" if says else ""
-    return Column(name=r.item.title, note=f"{r.expected:.1f}★{model}", rows=rows, split=.16)
+    rows = [Row(text=line, lit=True) for line in title[1:]]
+    for i, p in enumerate(r.shares, 1):
+        mark = says[i - 1] if says else None
+        rows.append(Row(text=f"{i} ★", parts={"by the ratings": p}, note=f"{p:.0%}", mark=mark))
+    if says: rows.append(Row(text=f"line: language model, {expected(np.array(says)):.1f}★"))
+    for m in (*r.reasons[:1], *r.against[:1]): rows.append(Row(text=f"{m.change:+.2f} {m.rated.item.title}"))
+    note = f"{r.expected:.1f}★"
+    return _Stars(name=title[0], note=note, rows=rows, split=.16, title=r.item.title, more=len(title) - 1)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #174e82ad
 def notes_of(turn: Turn) -> str:
@@ -151,7 +191,8 @@ def _bands(turn: Turn, profile: Column, doubt: float) -> list[list[Column]]:
     "What is shown of a whole turn."
     told = [(what, r) for what, of in told_of(turn).items() for r in of]
     out = [[kinds_column(turn, doubt)], [profile, recalled_column(turn, not profile.rows)]]
-    if told: out.append([_stars(turn, r, what) for what, r in told[:3]])
+    some = [r for _, r in told[:3]]
+    if some: out.append([_stars(turn, r, title) for r, title in zip(some, _titles(some))])
     rest = "; ".join(f"{named(r.item)} {r.expected:.1f}" for _, r in told[3:])
     note = " ".join(filter(None, (notes_of(turn), f"Also: {rest}." if rest else "")))
     return out + ([[Column(name="Note", rows=[Row(text="", why=note)])]] if note else [])
@@ -171,7 +212,8 @@ def map_board(
     if len({*there}) > 1: size += "".join(f", {there.count(d)} {d}" for d in dict.fromkeys(there))
     gone = sum(e.data.get("memories", 0) for e in moment.events if e.kind == "forgotten")
     if gone: size += f"; {memories_of(gone)} forgotten"
-    column = Column(name="Profile", note=size, rows=rows[::-1], width=1.35, split=.53)
+    wide, split = (1.35, .53) if any(r.how for r in rows) else (1.15, .66)   # a word on the right needs room
+    column = Column(name="Profile", note=size, rows=rows[::-1], width=wide, split=split)
     if not (turn := moment.turn): return Board(title=title, bands=[[column]], also=also)
     said = [("User", turn.text), ("Read as", turn.query if turn.query != turn.text else ""),
             ("Answer", " ".join(turn.answer.split()))]

@@ -276,9 +276,10 @@ def unseen(
     items: Sequence[Item],
     history: Sequence[Rated],
 ) -> list[Item]:  # in their order
-    "The items that the user hasn't rated, under any identifier."
+    "The items that the user hasn't rated, under any identifier; a title without a year may be any of that name."
     keys, ids = {r.item.key for r in history}, {row_key(r.item) for r in history}
-    return [i for i in items if i.key not in keys and row_key(i) not in ids]
+    bare = {title for _, title, year in keys if year is None}
+    return [i for i in items if i.key not in keys and row_key(i) not in ids and i.key[1] not in bare]
 
 # %% ../../nbs/maprec/09_recommend.ipynb #7817d45d
 def varied(

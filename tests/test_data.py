@@ -184,6 +184,13 @@ def test_requests_to_forget_stand_beside_what_looks_alike(hand):
     assert len({r["text"] for r in asks}) == sum(parts)
 
 
+@pytest.mark.parametrize("hand", ["ef", "eg"])
+def test_requests_to_forget_name_a_message(hand):
+    there = {c["id"]: {f"{i}.{j}" for i, s in enumerate(c["sessions"], 1) for j in range(1, len(s["say"]) + 1)} for c in rows(f"voices/{hand}/conversations.jsonl")}
+    asks = rows(f"voices/{hand}/which.jsonl")
+    assert len({r["forget"] for r in asks}) == 56 and all(len(r["needs"]) == 1 and set(r["needs"]) <= there[r["id"]] for r in asks)
+
+
 @pytest.mark.parametrize("hand", [*TALKERS, *PASSING, *LONG])
 def test_conversations_name_the_words_that_answer(hand):
     found = rows(f"voices/{hand}/{LONG.get(hand, 'conversations')}.jsonl")

@@ -97,7 +97,7 @@ def test_a_student_works_through_it(lab, chromium):
         s.expect(quiz.locator(".mk-wrong")).to_have_count(1)
         quiz.get_by_label("they rise").check()
         quiz.get_by_role("button", name="Check 1").click()
-        s.expect(quiz.locator(".mk-right")).to_contain_text("raises every prediction more")
+        s.expect(quiz.locator(".mk-right")).to_contain_text("every prediction rises")
         quiz.get_by_label("Answer 3").fill("2")
         quiz.get_by_label("Answer 3").press("Enter")
         s.expect(quiz.locator(".mk-right")).to_have_count(2)

@@ -352,7 +352,7 @@ def odds(
 def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list[_Near], str]:
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
     s = self.settings
-    best = [n for n in found if not other_medicines(query, found_by(n.memory))][:s.read]
+    best = list(islice((n for n in found if not other_medicines(query, found_by(n.memory))), s.read))
     if not best: return [], f"the {len(found)} near ones are about other medicines"
     cosine = np.array([n.cosine for n in best])
     near = answering(load_reader().relevance(query, [found_by(n.memory) for n in best]), cosine)

@@ -30,10 +30,10 @@ from .items import (
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
 from .prediction import decode
 from .recommend import (
-    Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
-    profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
+    EVERYTHING, Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged,
+    listed_said, opinions, profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
 from .request_parsing import People
-from .understanding import EVERYTHING, SETTLED, Talk, Understood, ask_which, understand
+from .understanding import SETTLED, Talk, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EVER', 'FOR_CHILDREN', 'Test', 'LEFT_OUT', 'MOST_REASONS', 'LEAST_CHANGE', 'AS_MANY', 'AT_MOST', 'PREDICTED',
-           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'NOTHING_RATED', 'CHAT', 'Request', 'may_see', 'limits',
-           'fitting', 'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason',
+           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'EVERYTHING', 'NOTHING_RATED', 'CHAT', 'Request', 'may_see',
+           'limits', 'fitting', 'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason',
            'Recommendation', 'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended',
            'recommend', 'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said',
            'facts_said', 'why_said', 'ask_forget', 'free_words']
@@ -521,18 +521,19 @@ def why_said(
     return "\n".join(lines)
 
 # %% ../../nbs/maprec/09_recommend.ipynb #0c1a4944
+EVERYTHING = "everything"   # the scope of a deletion that names nothing
 NOTHING_RATED = "I know no rating of that, so there is nothing to delete."
 
 def ask_forget(
-    scope: str,              # "everything", a domain, or the id of a rated work
+    scope: str,              # EVERYTHING, a domain, or the id of a rated work
     rated: Sequence[Item],   # whose ratings are to be deleted
     listed: int,             # entries of lists
 ) -> str:
     "The question before something is deleted."
-    if scope != "everything" and not (rated or listed): return NOTHING_RATED
+    if scope != EVERYTHING and not (rated or listed): return NOTHING_RATED
     if [i.id for i in rated] == [scope]: what = f"your rating of {named(rated[0])}"
     else:
-        of = "everything I know of you" if scope == "everything" else f"all I know of your {scope}"
+        of = "everything I know of you" if scope == EVERYTHING else f"all I know of your {scope}"
         what = (f"{of}: {len(rated)} rating{'s'*(len(rated) != 1)} and {listed} entr{'y' if listed == 1 else 'ies'} "
                 "of your lists")
     return f"Shall I delete {what}? It can't be undone. Say “yes” to delete it."

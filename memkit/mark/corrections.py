@@ -27,7 +27,7 @@ from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
 from ..reading.gate import SharingReader
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, chat_sentences, clauses_by_sentence
-from ..reading.reader import Clause, Reader, ReplyReading, load_reader
+from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.documents import content_stems, numbers
@@ -219,10 +219,11 @@ def is_backed(
 def backed(
     found: ReplyReading,
 ) -> ReplyReading:
-    "The reading of a reply without what the assistant added to its user's words."
+    "The reading of a reply without what the assistant added to its user's words, behind the sentence that gives in."
     said = " ".join(c.text for c in found.claims if c.side in ("question", "reply"))
-    return replace(found, claims=tuple(c for c in found.claims if c.side != "concession" or is_backed(c.text, said)))
-
+    first = next((c for c in found.claims if c.side == "concession" and not says_nothing(c.text)), None)
+    def stays(c: Claim) -> bool: return c.side != "concession" or c is first or is_backed(c.text, said)
+    return replace(found, claims=tuple(filter(stays, found.claims)))
 
 # %% ../../nbs/mark/05_corrections.ipynb #62bd8a44
 CORRECTS, SETTLES = ("correct", "partly", "add"), ("confirm", "chat")   # kinds of replies

@@ -21,7 +21,7 @@ from memkit.benchmarks.models import in_a_process
 from memkit.benchmarks.timing import machine, reason_of
 from memkit.files import write_file
 from memkit.train.loop import TrainSettings, train
-from memkit.train.sequences import Example, answer_loss
+from memkit.train.sequences import TokenRow, answer_loss
 
 WORDS = 64
 CHECKED = TrainSettings(learning_rate=5e-3, batch=8, epochs=3, look_every=8, room=256)   # ours
@@ -29,13 +29,13 @@ CHECKED = TrainSettings(learning_rate=5e-3, batch=8, epochs=3, look_every=8, roo
 def sentences(
     n: int,
     seed: int = 0,
-) -> list[Example]:
+) -> list[TokenRow]:
     """Sentences of a language of numbers: each counts upwards by a stride of 1 to 3, its first four words are only
     read (ours)."""
     rng, out = np.random.default_rng(seed), []
     for _ in range(n):
         row = (int(rng.integers(WORDS)) + int(rng.integers(1, 4))*np.arange(int(rng.integers(8, 40)))) % WORDS
-        out.append(Example(row, np.where(np.arange(len(row)) < 4, -100, row)))
+        out.append(TokenRow(row, np.where(np.arange(len(row)) < 4, -100, row)))
     return out
 
 

@@ -1,7 +1,7 @@
 "What every detector and every updater of MAP promises, and the catalogue that the labels of messages use."
 from collections.abc import Callable, Iterable
 
-from memkit.maprec.detection import OTHER, PREFERENCE, RECOMMEND, Change, Detected
+from memkit.maprec.detection import OTHER, PREFERENCE, RECOMMEND, ProfileChange, Detected
 from memkit.maprec.items import Catalogue, Item, check_rating, own_catalogue, unknown_item
 
 MESSAGES = ("I loved Alien, 5 stars.", "What should I watch tonight?", "Who directed Alien?", "ok", "x"*10_000, "🙂",
@@ -46,8 +46,8 @@ def check_updater(make: Callable):
         raise AssertionError(f"what is no text raises TypeError: {bad!r}")
 
 
-def check_rows(found: list[Change]):
-    assert isinstance(found, list) and all(isinstance(c, Change) for c in found), "changes, in a list"
+def check_rows(found: list[ProfileChange]):
+    assert isinstance(found, list) and all(isinstance(c, ProfileChange) for c in found), "changes, in a list"
     for c in found:
         assert c.action in ("rate", "take back"), "a row is rated or taken back"
         assert (c.rating is None) == (c.action == "take back"), "a rating where one is given, none else"

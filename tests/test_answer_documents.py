@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.answer.from_documents import (EVIDENCE, Judged, PassageScorer, chosen_sentences, document_answer, focused,
+from memkit.answer.from_documents import (EVIDENCE, JudgedPassage, PassageScorer, chosen_sentences, document_answer, focused,
                                           from_documents, in_words, is_furniture, load_passages, nearest_part,
                                           probability_answered, relevance, sentences_of, units, without_header)
 from memkit.answer.training import batched
@@ -90,7 +90,7 @@ def test_a_list_is_cut_between_points(room):
 # --- which sentences
 
 def judged(text, *scores, relevant=.9):
-    return Judged(text, relevant, tuple((a, b, p) for (a, b), p in zip(units(text), scores, strict=True)))
+    return JudgedPassage(text, relevant, tuple((a, b, p) for (a, b), p in zip(units(text), scores, strict=True)))
 
 
 def test_furniture_is_never_said_however_likely():

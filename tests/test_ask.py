@@ -150,7 +150,7 @@ def test_a_server_that_fails_stores_nothing(act):
 
 # --- JSON
 
-@pytest.mark.parametrize("shape", [C.Learned, C.Summary, ListedMemories, M.AnsweredTypes, M.AnsweredRows, R.Given], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("shape", [C.Learned, C.UserSummary, ListedMemories, M.AnsweredTypes, M.AnsweredRows, R.Given], ids=lambda s: s.__name__)
 def test_a_schema_is_strict_all_the_way_down(shape):
     def objects(s):
         if isinstance(s, list): return [o for x in s for o in objects(x)]

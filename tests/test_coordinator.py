@@ -14,7 +14,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import KINDS, Round, chat_sentences, flags_of
 from memkit.malp import coordinator as C
 from memkit.reading.validation import outermost_json, read_answer, note_fault, where_said, words_of
-from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, Summary, check_coordinator, checked_notes, gives_orders,
+from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, UserSummary, check_coordinator, checked_notes, gives_orders,
                                      in_order, learning, summarizing)
 from memkit.reading.notes import take_notes
 
@@ -312,7 +312,7 @@ def test_json_comes_through_as_it_is(value):
 
 def test_the_form_in_the_prompts_is_the_form_that_is_read():
     example = C.SUMMARIZE.splitlines()[-1]
-    assert read_answer(example, Summary).notes[0].number == 1
+    assert read_answer(example, UserSummary).notes[0].number == 1
     filled = C.LEARN.splitlines()[-1].replace('"user" or "assistant"', '"user"')
     assert read_answer(filled, Learned).notes[0].speaker == "user"
 

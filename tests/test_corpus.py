@@ -10,7 +10,7 @@ from memkit.records import Document
 from memkit.hybrid import corpus as C
 from memkit.hybrid import corpus as R
 from memkit.hybrid import corpus as S
-from memkit.hybrid.corpus import CorpusError, Place, Problem
+from memkit.hybrid.corpus import CorpusError, RecordPlace, Problem
 
 HERE = Path(__file__).parent/"fixtures/corpus"
 PAGE = (HERE/"medquad/7_OWN_QA/0000001.xml").read_text(encoding="utf-8")
@@ -366,7 +366,7 @@ def test_records_are_frozen_and_travel():
     with pytest.raises(AttributeError): corpus.documents = ()
     assert pickle.loads(pickle.dumps(corpus)) == corpus
     assert str(pickle.loads(pickle.dumps(CorpusError("x", 3)))) == "line 3: x"
-    assert str(Problem("f", 3, "r")) == "f, line 3: r" and str(Place("f")) == "f"
+    assert str(Problem("f", 3, "r")) == "f, line 3: r" and str(RecordPlace("f")) == "f"
 
 
 def test_data_help(tmp_path, monkeypatch, put):

@@ -7,7 +7,7 @@ from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Document
 from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.store.store import MemoryStore
-from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, auc, cases, conversation_rows, dialogues, fallback_rows,
+from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, FallbackCase, auc, cases, conversation_rows, dialogues, fallback_rows,
                                              follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
 from memkit.experiments.hybrid.retrieval import FORMS, focus_of, split_of
 from memkit.experiments.result import ROW, result
@@ -86,7 +86,7 @@ def test_as_many_with_an_answer_as_without_and_no_topic_on_both_sides(held, smal
 
 def made(n, seed=0):
     rng = np.random.default_rng(seed)
-    return [Case(str(i), FORMS[i % 5], f"t{i//2}", bool(a), {"nearest": x, "ahead": x/2, "sentence": x, "coverage": x, "passage": x, "rrf": .03, "general": x,
+    return [FallbackCase(str(i), FORMS[i % 5], f"t{i//2}", bool(a), {"nearest": x, "ahead": x/2, "sentence": x, "coverage": x, "passage": x, "rrf": .03, "general": x,
                                                               "relevant": x, "answers": x, "near": x, "shared": x, "agree": x})
             for i, (a, x) in enumerate(zip(rng.random(n) < .5, rng.random(n)))]
 
@@ -94,7 +94,7 @@ def made(n, seed=0):
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=30).filter(lambda xs: len({a for a, _ in xs}) == 2))
 @settings(max_examples=25, deadline=None)
 def test_precision_and_recall_by_hand(drawn):
-    asked = [Case(str(i), "verbatim", str(i), answerable, {}) for i, (answerable, _) in enumerate(drawn)]
+    asked = [FallbackCase(str(i), "verbatim", str(i), answerable, {}) for i, (answerable, _) in enumerate(drawn)]
     declined = np.array([d for _, d in drawn])
     rows = {r["metric"]: r["ours"] for r in fallback_rows("x", declined, asked)}
     right, cannot = sum(d and not a for a, d in drawn), sum(not a for a, _ in drawn)

@@ -29,7 +29,7 @@ from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import Question, draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
 from memkit.malp.timelines import PREFERENCES
-from memkit.malp.patients import Said
+from memkit.malp.patients import Telling
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)
 TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1, others=1)
@@ -54,7 +54,7 @@ NEW_YEAR = datetime(2024, 1, 1, tzinfo=timezone.utc)
 def hit(shown, round, **meta):
     return Hit(item=Memory(id=1, user="u", text=shown, at=NEW_YEAR, meta={"round": round, **meta}), score=1., source="memory", parts={})
 
-def said(round, sentence): return Said(round, NEW_YEAR, "user", sentence, "f")
+def said(round, sentence): return Telling(round, NEW_YEAR, "user", sentence, "f")
 
 
 # what counts as found
@@ -204,7 +204,7 @@ def test_a_model_elsewhere_cannot_be_trained_and_is_refused_before_any_work(monk
 
 # scores by hand
 
-def items_of(kind, n): return [malp_answers.Item(f"i{i}", f"p{i}", kind, "May I?", "a b c d", Gold(query="May I swim?", facts=("You have asthma.",), signs={"You have asthma.": ("asthma",)})) for i in range(n)]
+def items_of(kind, n): return [malp_answers.ModelQuestion(f"i{i}", f"p{i}", kind, "May I?", "a b c d", Gold(query="May I swim?", facts=("You have asthma.",), signs={"You have asthma.": ("asthma",)})) for i in range(n)]
 
 def test_question_rows_by_hand():
     some = items_of("profile", 2)
@@ -224,7 +224,7 @@ def test_response_rows_by_hand():
 
 def test_a_breach_is_counted():
     gold = Gold(query="What for pain?", forbidden=("ibuprofen",), preference="concise")
-    item = malp_answers.Item("i", "p", "response", "What for pain?", gold=gold)
+    item = malp_answers.ModelQuestion("i", "p", "response", "What for pain?", gold=gold)
     scores = malp_answers.response_scores([item], {(n, 1, "i"): t for n, t in ((STANDARD, "Rest."), (DPEM, "Take ibuprofen."))})
     ours = {(r["row"], r["metric"]): r["ours"] for r in malp_answers.response_rows([item], scores, 1)}
     assert ours[DPEM, "answers with a breach"] == 1 and ours[DPEM, "rubric total, of 10"] == 0 and ours[DPEM, "win rate against standard"] == 0
@@ -299,7 +299,7 @@ def course(tmp_path_factory):
     adapter = inject(lm.load()[0], InjectionSettings(width=4))
     adapter.fill({n: np.random.default_rng(0).normal(size=w.shape)/4 for n, w in adapter.weights().items()})
     save_injection(folder/"domain", lm.load()[0])
-    return malp_weights.Course(model=str(folder/"model"), injection=str(folder/"domain"), lora=SMALL.lora, visits=SMALL.visits)
+    return malp_weights.TrainingPlan(model=str(folder/"model"), injection=str(folder/"domain"), lora=SMALL.lora, visits=SMALL.visits)
 
 @pytest.fixture(scope="module")
 def weights(course):
@@ -377,7 +377,7 @@ def test_others_like_it_otherwise():
     assert malp_weights.others_of(same[:1]) == {same[0].id: []} and all(len(o) == len(same) - 1 for o in malp_weights.others_of(same).values())
 
 def test_a_model_without_a_domain_adapter():
-    assert malp_weights.injection_path("./some/model") is None and malp_weights.Course().bases == ("plain",)
+    assert malp_weights.injection_path("./some/model") is None and malp_weights.TrainingPlan().bases == ("plain",)
     rows = malp_answers.weights_rows([MALP], malp.NO_BASE)
     assert all(r["ours"] is None and r["paper"] and "domain adapter" in r["note"] for r in rows)
 

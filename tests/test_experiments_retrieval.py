@@ -176,7 +176,7 @@ def test_rows_have_the_papers_figures_and_mark_the_control(own, without_data):
     ids = [d.id for d in own]
     asked = tuple(q.ask(own, "verbatim", n=5))
     perfect = [[*a.relevant, *(i for i in ids if i not in a.relevant)][:10] for a in asked]
-    trial = r.Trial(asked, {r.OURS: perfect, r.PAPERS: perfect, r.WORDS: [[] for _ in asked], r.DENSE: [p[::-1] for p in perfect], r.LOT: r.by_lot(own, asked, 10, 0)})
+    trial = r.FormRanking(asked, {r.OURS: perfect, r.PAPERS: perfect, r.WORDS: [[] for _ in asked], r.DENSE: [p[::-1] for p in perfect], r.LOT: r.by_lot(own, asked, 10, 0)})
     rows = {(x["row"], x["metric"]): x for x in r.table_3(own, trial, 2)}
     assert rows[r.PAPERS, "Recall@5"]["paper"] == .75 and rows[r.PAPERS, "Precision@5"]["paper"] == .26 and rows[r.PAPERS, BERT]["paper"] == .8654
     assert rows[r.OURS, "Recall@5"]["ours"] == 1 and rows[r.OURS, BERT]["ours"] == pytest.approx(1, abs=1e-5) and rows[r.WORDS, BERT]["ours"] == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memkit.files import own_data
 from memkit.models.local import LocalLM
 from memkit.records import Message
-from memkit.train.sequences import Example, answer_loss
+from memkit.train.sequences import TokenRow, answer_loss
 from memkit.malp.injection import (DomainAdapter, InjectionSettings, decoder_blocks, hide, inject, injection_examples, injection_loss,
                                    load_injected, load_injection, model_digest, read_injection, sample_loss, save_injection, train_injection)
 from memkit.malp.injection import CORPORA, injection_corpus, part_of
@@ -44,10 +44,10 @@ def filled(adapter: DomainAdapter, size: float = .1, seed: int = 0) -> DomainAda
     return adapter
 
 
-def texts(n: int = 12, length: int = 20) -> list[Example]:
+def texts(n: int = 12, length: int = 20) -> list[TokenRow]:
     "Rows that repeat themselves: something to learn."
     rng = np.random.default_rng(5)
-    return [Example(row, row) for row in (np.tile(rng.integers(3, VOCABULARY, 4), length//4) for _ in range(n))]
+    return [TokenRow(row, row) for row in (np.tile(rng.integers(3, VOCABULARY, 4), length//4) for _ in range(n))]
 
 
 def reading(rows):
@@ -189,7 +189,7 @@ def test_what_is_hidden(n, share, seed):
     row = np.arange(100, 100 + n)
     labels = np.where(np.arange(n) % 3 == 2, -100, row)   # some are only read
     labels[-1] = row[-1]
-    whole = Example(row, labels)
+    whole = TokenRow(row, labels)
     damaged, = hide([whole], share, token=7, seed=seed)
     gone = damaged.labels != -100
     assert gone.sum() == damaged.targets == max(1, round(share*whole.targets))

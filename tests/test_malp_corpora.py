@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import public_data
-from memkit.malp.corpora import (LOCOMO_CATEGORIES, Said, _evidence, _side, load_chatdoctor, load_locomo, load_malp_dialogues, load_meddialog,
+from memkit.malp.corpora import (LOCOMO_CATEGORIES, CorpusTurn, _evidence, _side, load_chatdoctor, load_locomo, load_malp_dialogues, load_meddialog,
                                  load_memorybank, rounds_of)
 
 LOADERS = {"dialogues": load_malp_dialogues, "chatdoctor": load_chatdoctor, "locomo": load_locomo, "memorybank": load_memorybank, "meddialog": load_meddialog}
@@ -35,7 +35,7 @@ turns = st.lists(st.tuples(st.sampled_from(["Ana", "Ben"]), words, st.integers(0
 @settings(max_examples=200, deadline=None)
 def test_rounds_hold_every_turn_once_in_order_and_on_its_side(said, user):
     said = sorted(said, key=lambda t: t[2])
-    each = [Said(f"D{s}:{i}", who, text, session=f"D{s}") for i, (who, text, s) in enumerate(said)]
+    each = [CorpusTurn(f"D{s}:{i}", who, text, session=f"D{s}") for i, (who, text, s) in enumerate(said)]
     if each and user not in {t.speaker for t in each}: return
     rounds, at = rounds_of(each, user), {t.id: t for t in each}
     assert [i for r in rounds for i in r.id.split("+")] == [t.id for t in each]
@@ -51,8 +51,8 @@ def test_rounds_hold_every_turn_once_in_order_and_on_its_side(said, user):
 
 
 def test_rounds_refuse_a_third_speaker_and_a_stranger():
-    with pytest.raises(ValueError, match="two sides"): rounds_of([Said("1", "a", "x"), Said("2", "b", "x"), Said("3", "c", "x")], "a")
-    with pytest.raises(ValueError, match="'z'"): rounds_of([Said("1", "a", "x")], "z")
+    with pytest.raises(ValueError, match="two sides"): rounds_of([CorpusTurn("1", "a", "x"), CorpusTurn("2", "b", "x"), CorpusTurn("3", "c", "x")], "a")
+    with pytest.raises(ValueError, match="'z'"): rounds_of([CorpusTurn("1", "a", "x")], "z")
     assert rounds_of([], "a") == ()
 
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.models.lm import ScriptedLM
-from memkit.malp.corpora import (DOCTOR, PROFILE_LABELS, SAFETY, Conversation, Profile, Refused, Said, SelfChatSettings, extract_profile, grounded, make_history,
+from memkit.malp.corpora import (DOCTOR, PROFILE_LABELS, SAFETY, CorpusConversation, Profile, Refused, CorpusTurn, SelfChatSettings, extract_profile, grounded, make_history,
                                  role_prompts, rounds_of, self_chat, why_end)
 
-TURNS = (Said("c:0", "patient", "I am 51, a carpenter, and my ears ring after every shift at the saw."), Said("c:1", "doctor", "Wear ear protection."))
-GIVEN = Conversation("c", ("patient", "doctor"), rounds_of(TURNS, "patient"), turns=TURNS)
+TURNS = (CorpusTurn("c:0", "patient", "I am 51, a carpenter, and my ears ring after every shift at the saw."), CorpusTurn("c:1", "doctor", "Wear ear protection."))
+GIVEN = CorpusConversation("c", ("patient", "doctor"), rounds_of(TURNS, "patient"), turns=TURNS)
 GOOD = {"personal_information": "I am 51 and a carpenter.", "symptoms": "My ears ring after every shift at the saw."}
 PROFILE = Profile(GOOD["personal_information"], GOOD["symptoms"], PROFILE_LABELS[1])
 

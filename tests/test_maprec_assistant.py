@@ -21,7 +21,7 @@ from memkit.maprec.network import FromOthers, from_others, usual_ratings
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, shares_around
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, confirm, opinions, own_taste_first, reasons_for, recommend, tell, varied
-from memkit.maprec.detection import Change
+from memkit.maprec.detection import ProfileChange
 from memkit.maprec.request_parsing import it_named, lines_named, requested_genres, requested_number, parse_request, requested_years
 
 SHELF = own_catalogue()
@@ -514,7 +514,7 @@ def test_type_c_sees_the_last_rounds_and_no_profile(fresh):
 
 def test_words_for_every_change():
     heat, none = film("Heat", 1995), None
-    change = lambda action, rating, item=heat, title="Heat": Change(action, title, rating, item, "", "")
+    change = lambda action, rating, item=heat, title="Heat": ProfileChange(action, title, rating, item, "", "")
     old = [Rated(heat, 4)]
     assert confirm([change("rate", 5.)], []) == ["Noted: Heat (1995), 5 of 5."]
     assert confirm([change("rate", 5.)], old) == ["Changed: Heat (1995), from 4 to 5 of 5."] and confirm([change("rate", 4.)], old) == ["As before: Heat (1995), 4 of 5."]

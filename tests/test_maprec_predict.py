@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.experiments.map.single import cases_of, classical_rows, classical_scores, folds
 from memkit.maprec.classical import (
-    CONTROLS, Known, Seen, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
+    CONTROLS, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
 from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_network, fit_stars, fit_statistics, matrix, median_level, together, windows
 from memkit.maprec.ratings import simulated_ratings
 
@@ -35,18 +35,18 @@ def predictor(ratings): return fit_stars(ratings, range(60), settings=LIGHT, fac
 def check_rating_predictor(make):
     "One number between .5 and 5 for each case, cold starts too; rows don't depend on each other, nor on padding."
     rng = np.random.default_rng(0)
-    rated = Seen(
+    rated = TrainingRatings(
         np.repeat(np.arange(20), 6), np.concatenate([rng.permutation(10)[:6] for _ in range(20)]),
         rng.integers(1, 6, 120).astype(float), 20, 12)
     p = make(rated)
     known = np.array([[0, 3, 5], [2, -1, -1], [-1, -1, -1], [4, 11, -1]])
     rating = np.array([[5, 4, 1], [2, 0, 0], [0, 0, 0], [3, 4.5, 0]])
     target = np.array([7, 11, -1, 0])
-    got = p.predict(Known(known, rating, target))
+    got = p.predict(PredictorInput(known, rating, target))
     assert got.shape == (4,) and ((got >= .5) & (got <= 5)).all(), "one number between .5 and 5 for each case"
-    alone = [p.predict(Known(known, rating, target).at([i]))[0] for i in range(4)]
+    alone = [p.predict(PredictorInput(known, rating, target).at([i]))[0] for i in range(4)]
     assert np.allclose(got, alone, atol=1e-5), "a row must not depend on the others"
-    wider = p.predict(Known(np.pad(known, ((0, 0), (0, 2)), constant_values=-1), np.pad(rating, ((0, 0), (0, 2))), target))
+    wider = p.predict(PredictorInput(np.pad(known, ((0, 0), (0, 2)), constant_values=-1), np.pad(rating, ((0, 0), (0, 2))), target))
     assert np.allclose(got, wider, atol=1e-5), "padding must not count"
 
 
@@ -57,7 +57,7 @@ def test_every_control_keeps_the_contract(name): check_rating_predictor(partial(
 def tiny(rng, n_users=8, n_items=5):
     pairs = [(u, i) for u in range(n_users) for i in range(n_items) if rng.random() < .7]
     user, item = np.array(pairs).T
-    return Seen(np.unique(user, return_inverse=True)[1], item, rng.integers(1, 6, len(user)).astype(float), len(set(user.tolist())), n_items)
+    return TrainingRatings(np.unique(user, return_inverse=True)[1], item, rng.integers(1, 6, len(user)).astype(float), len(set(user.tolist())), n_items)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,21 +89,21 @@ def test_biases_solve_their_ridge():
 def test_user_mean_and_median(rated):
     s = tiny(np.random.default_rng(0), n_items=12)
     case = np.arange(len(rated))[None], np.array([rated]), np.array([11])
-    assert fit_user_mean(s).predict(Known(*case))[0] == pytest.approx(np.mean(rated)) and fit_user_median(s).predict(Known(*case))[0] == pytest.approx(np.median(rated))
+    assert fit_user_mean(s).predict(PredictorInput(*case))[0] == pytest.approx(np.mean(rated)) and fit_user_median(s).predict(PredictorInput(*case))[0] == pytest.approx(np.median(rated))
 
 
 def test_the_variance_falls_with_what_is_known(ratings):
     f = fit_factors(seen(ratings, range(60)), k=4)
     rows = ratings.of(70)[:10]
     known, rating = np.tile(ratings.item[rows], (11, 1)), np.tile(ratings.rating[rows], (11, 1))*(np.arange(10) < np.arange(11)[:, None])
-    mean, variance = f.moments(Known(known, rating, np.full(11, 5)))
+    mean, variance = f.moments(PredictorInput(known, rating, np.full(11, 5)))
     assert (np.diff(variance) <= 1e-12).all() and variance[0] == pytest.approx(f.noise + f.loading[5] @ f.loading[5]) and mean[0] == pytest.approx(f.mean[5])
 
 
 def test_a_rating_of_an_unknown_item_counts_for_the_user(ratings):
     b = fit_biases(seen(ratings, range(60)))
-    one = lambda r: b.predict(Known(np.array([[-1]]), np.array([[r]]), np.array([3])))[0]
-    assert one(5.) > b.predict(Known(np.array([[-1]]), np.zeros((1, 1)), np.array([3])))[0] > one(1.)
+    one = lambda r: b.predict(PredictorInput(np.array([[-1]]), np.array([[r]]), np.array([3])))[0]
+    assert one(5.) > b.predict(PredictorInput(np.array([[-1]]), np.zeros((1, 1)), np.array([3])))[0] > one(1.)
 
 
 # --- features
@@ -127,7 +127,7 @@ def test_features_are_finite_and_do_not_see_padding(stats, data):
     rating = np.zeros((1, 18))
     rating[0, :h] = data.draw(st.lists(st.sampled_from([.5, 1, 2.5, 3, 4, 5]), min_size=h, max_size=h))
     target = np.array([data.draw(st.integers(-1, len(stats.biases.item) - 2))])
-    full, wide = features(stats, Known(known, rating, target)), features(stats, Known(np.pad(known, ((0, 0), (0, 4))), np.pad(rating, ((0, 0), (0, 4))), target))
+    full, wide = features(stats, PredictorInput(known, rating, target)), features(stats, PredictorInput(np.pad(known, ((0, 0), (0, 4))), np.pad(rating, ((0, 0), (0, 4))), target))
     for name, value in full.items():
         assert value.shape == (1,) and np.isfinite(value).all(), name
         assert value == pytest.approx(wide[name], abs=1e-6), name
@@ -185,8 +185,8 @@ def test_numpy_runs_what_torch_trained():
 
 def test_the_predictor_keeps_the_contract_and_is_cold_safe(ratings, predictor):
     n = predictor.statistics.biases.item.size - 1
-    p = predictor.shares(Known(np.full((2, 18), -1), np.zeros((2, 18)), np.array([0, -1])))
-    assert p.sum(1) == pytest.approx([1, 1]) and set(predictor.predict(Known(np.array([[0, -1]]), np.array([[5., 0]]), np.array([n - 1])))) <= {1., 2., 3., 4., 5.}
+    p = predictor.shares(PredictorInput(np.full((2, 18), -1), np.zeros((2, 18)), np.array([0, -1])))
+    assert p.sum(1) == pytest.approx([1, 1]) and set(predictor.predict(PredictorInput(np.array([[0, -1]]), np.array([[5., 0]]), np.array([n - 1])))) <= {1., 2., 3., 4., 5.}
 
 
 # --- all folds

@@ -9,7 +9,7 @@ from memkit.store.store import MemoryStore
 from memkit.maprec.frames import FrameReader, Linker, ToldTitles, canonical, plain_of
 from memkit.maprec.items import Catalogue, Item, own_catalogue, unknown_item
 from memkit.maprec.items import history, profile
-from memkit.maprec.detection import Change, apply, labelled_updates, without_orders
+from memkit.maprec.detection import ProfileChange, apply, labelled_updates, without_orders
 from map_contracts import check_updater, labelled_catalogue, rows_of
 from memkit.reading.labels import Title
 
@@ -158,8 +158,8 @@ def test_scoring_shares_no_message_with_tuning():
 def test_rows_of_labels_and_changes_agree():
     shelf = {i.title: i for i in labelled_catalogue()}
     label = {"action": "rate", "title": "Speed", "year": 1994, "domain": "films", "rating": 4.}
-    assert rows_of([label]) == rows_of([Change("rate", "Speed", 4., shelf["Speed"], "", "")])
-    assert rows_of([{"action": "take back", "title": "Zorvath Quarry", "rating": None}]) == rows_of([Change("take back", "zorvath quarry!", None, None, "", "")])
+    assert rows_of([label]) == rows_of([ProfileChange("rate", "Speed", 4., shelf["Speed"], "", "")])
+    assert rows_of([{"action": "take back", "title": "Zorvath Quarry", "rating": None}]) == rows_of([ProfileChange("take back", "zorvath quarry!", None, None, "", "")])
 
 
 # --- the profile
@@ -182,7 +182,7 @@ def test_take_back_of_an_ambiguous_title(store, updater):
 
 def test_all_or_none(store, updater):
     good = updater.changes("Alien 5/5")
-    with pytest.raises(ValueError, match="half"): apply(store, "u", [*good, Change("rate", "Jaws", 9., None, "", "")])
+    with pytest.raises(ValueError, match="half"): apply(store, "u", [*good, ProfileChange("rate", "Jaws", 9., None, "", "")])
     assert profile(store, "u") == ()
 
 @pytest.mark.parametrize("title", ["<b></b>", " ", ""])

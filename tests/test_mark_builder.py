@@ -20,7 +20,7 @@ from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuildReport, forget_contributions, turns_read
 from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
-from memkit.mark.conflict_resolution import Claim, compared, contest, other_answer, other_subject, relations, same_term
+from memkit.mark.conflict_resolution import ConflictSide, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
 from memkit.mark.maintain import QuorumSettings
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
@@ -245,7 +245,7 @@ def test_trust_decides_first(store, minilm, judged, wins):
 
 
 def test_feedback_decides_where_trust_is_equal():
-    claim = lambda trust=.25, feedback=0., at=START, by="a", source="user": Claim(source, frozenset(by), trust, feedback, at)
+    claim = lambda trust=.25, feedback=0., at=START, by="a", source="user": ConflictSide(source, frozenset(by), trust, feedback, at)
     later = START + timedelta(1)
     assert contest(claim(at=later, by="b"), claim(feedback=.5)) == (False, "trust 0.250 against 0.250, feedback 0.000 against 0.500: what was there is liked better")
     assert contest(claim(feedback=1, by="b"), claim(at=later))[0] and contest(claim(.26, -1, by="b"), claim(.25, 1, later))[0]
@@ -254,7 +254,7 @@ def test_feedback_decides_where_trust_is_equal():
 
 
 @settings(max_examples=50, deadline=None)
-@given(*[st.builds(Claim, st.sampled_from(["user", "assistant"]), st.frozensets(st.sampled_from("abc"), min_size=1), st.sampled_from([.2, .25, .3]), st.sampled_from([-1., 0., 1.]), st.sampled_from([START, START + timedelta(1)]))]*2)
+@given(*[st.builds(ConflictSide, st.sampled_from(["user", "assistant"]), st.frozensets(st.sampled_from("abc"), min_size=1), st.sampled_from([.2, .25, .3]), st.sampled_from([-1., 0., 1.]), st.sampled_from([START, START + timedelta(1)]))]*2)
 def test_a_contest_has_one_winner(a, b):
     "Whoever is asked first, the same one wins; only what was written later decides between equals."
     equal = a.source == b.source and a.at == b.at and ((a.trust, a.feedback) == (b.trust, b.feedback) or a.by == b.by and len(a.by) == 1)

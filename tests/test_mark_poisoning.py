@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.maintain import People, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
+from memkit.mark.maintain import Voters, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
 
 people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
 
-def heard(words, of=People()): return [of.vote(i, by, claim, favours) for i, (by, claim, favours) in enumerate(words, 1)]
+def heard(words, of=Voters()): return [of.vote(i, by, claim, favours) for i, (by, claim, favours) in enumerate(words, 1)]
 
 
 words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1, max_size=25)
@@ -21,7 +21,7 @@ words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1
 
 # --- the rule
 
-EXPERTS = People({n: "expert" for n in "xyz"})
+EXPERTS = Voters({n: "expert" for n in "xyz"})
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.booleans()), max_size=30))
@@ -39,7 +39,7 @@ def test_without_roles_one_person_never_replaces_what_another_stands_behind(said
 
 @given(words)
 def test_names_of_one_origin_are_one_person(said):
-    one = People(origins=dict.fromkeys("abcdefgh", "here"))
+    one = Voters(origins=dict.fromkeys("abcdefgh", "here"))
     assert standing_claim(heard([("q", 0, True), *said], one), rule) == 0 and len(last_votes(heard(said, one))) == 1
 
 

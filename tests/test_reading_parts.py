@@ -252,7 +252,7 @@ def test_labels_move_along_with_what_is_typed(texts, choose, seed):
         for w in words: at.append(at[-1] + len(w) + 1)
         while i < len(words):
             j = choose.randint(i + 1, len(words))
-            if choose.random() < .7: pieces.append(X.Piece(part, at[i], at[j] - 1, {"n": len(pieces)})); said.append(words[i:j])
+            if choose.random() < .7: pieces.append(X.LabelledSpan(part, at[i], at[j] - 1, {"n": len(pieces)})); said.append(words[i:j])
             i = j
     e = X.Example("clauses", "nobody", tuple(" ".join(w) for w in texts), 1, {}, tuple(pieces))
     other = X.typed(e, random.Random(seed))
@@ -269,7 +269,7 @@ def test_pairs_change_places_where_their_relation_holds_both_ways():
         assert (("new", "old") in orders) == (relation in ("duplicate", "contradiction", "unrelated")), relation
 
 def test_a_text_of_marks_stays():
-    e = X.Example("clauses", "nobody", ("?!",), 1, {}, (X.Piece(0, 0, 2, {}),))
+    e = X.Example("clauses", "nobody", ("?!",), 1, {}, (X.LabelledSpan(0, 0, 2, {}),))
     assert {X.typed(e, random.Random(s)).parts for s in range(40)} == {("?!",)}
 
 @pytest.mark.parametrize("word", ["cat", "4567", "it's", "", "ab4cd"])

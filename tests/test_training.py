@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memkit.train.sequences import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
 from memkit.records import Message
-from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, shares, text_examples
+from memkit.train.sequences import IGNORED, TokenRow, answer_end, batches_of, chat_examples, packs, shares, text_examples
 from memkit.models.local import chat_prompt, text_ids
 from memkit.train.loop import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
 
@@ -175,8 +175,8 @@ def tiny(kind="Llama", **more):
 def examples(n=10, seed=0, longest=60, share=.5):
     rng = np.random.default_rng(seed)
     rows = [rng.integers(0, WORDS, k) for k in rng.integers(3, longest, n)]
-    out = [Example(r, np.where(rng.random(len(r)) < share, r, IGNORED)) for r in rows]
-    return [e if e.targets else Example(e.ids, e.ids) for e in out]
+    out = [TokenRow(r, np.where(rng.random(len(r)) < share, r, IGNORED)) for r in rows]
+    return [e if e.targets else TokenRow(e.ids, e.ids) for e in out]
 
 
 def plainly(model, few):
@@ -209,7 +209,7 @@ def test_loss_and_slope_are_those_of_the_plain_way(kind):
 
 def test_an_example_never_sees_its_neighbours():
     loss, (a, b, c) = answer_loss(tiny()), examples(3)
-    other = Example((b.ids + 1) % WORDS, np.where(b.labels == IGNORED, IGNORED, (b.ids + 1) % WORDS))
+    other = TokenRow((b.ids + 1) % WORDS, np.where(b.labels == IGNORED, IGNORED, (b.ids + 1) % WORDS))
     rows = [loss.each(*end_to_end([a, x, c])).detach().numpy() for x in (b, other)]
     assert np.allclose(rows[0][:a.targets], rows[1][:a.targets], atol=1e-6) and np.allclose(rows[0][-c.targets:], rows[1][-c.targets:], atol=1e-6)
 
@@ -278,7 +278,7 @@ def run(settings=QUICK, few=None, **more):
 
 
 def test_it_learns_and_counts():
-    few = [Example([5, 6]*n, [5, 6]*n) for n in range(4, 14)]
+    few = [TokenRow([5, 6]*n, [5, 6]*n) for n in range(4, 14)]
     result, _ = run(replace(QUICK, epochs=8), few)
     losses = [r["loss"] for r in result.curve[1:]]
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - .05 and result.curve[0]["loss"] is None

@@ -170,7 +170,7 @@ def test_the_fusion_panel_takes_another_question_and_refuses_none():
 # --- relevance
 
 part = st.builds(Components, st.integers(0, 90), st.floats(0, 900), st.floats(-1, 1), st.sampled_from([-1., -.5, 0., 1/3, 1.]))
-crowd = st.lists(part, min_size=1, max_size=12).map(lambda cs: [ep.Candidate(id=i, text=f"Memory {i} {NASTY}", kind="residual", components=c) for i, c in enumerate(cs, 1)])
+crowd = st.lists(part, min_size=1, max_size=12).map(lambda cs: [ep.PromptCandidate(id=i, text=f"Memory {i} {NASTY}", kind="residual", components=c) for i, c in enumerate(cs, 1)])
 weight = st.floats(0, 1)
 
 @given(candidates=crowd, given_weights=st.tuples(weight, weight, weight, weight), literal=st.booleans())

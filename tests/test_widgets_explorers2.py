@@ -17,7 +17,7 @@ from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
 from memkit.widgets.explorers.memories import draw_map, explore_memories, memory_map, nearest
 from memkit.widgets.explorers.rating import draw_forecast, explore_rating, forecast, pushes
 from memkit.widgets.explorers.memories import draw_life, explore_trust, story
-from memkit.widgets.explorers.memories import LIVES, Moment, fall, life_of, parse_life, script_of, walk
+from memkit.widgets.explorers.memories import LIVES, MemoryMoment, fall, life_of, parse_life, script_of, walk
 
 BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)
 
@@ -40,7 +40,7 @@ def lives(draw):
         what = draw(st.sampled_from(("shown", "right", "wrong", "wrong", "good", "bad", "unsaid", "back", "aside")))
         recall = draw(st.integers(1, recalls)) if recalls and what in ("right", "wrong") and draw(st.booleans()) else None
         recalls += what in ("shown", "right", "wrong") and recall is None
-        out.append(Moment(day, what, recall, draw(st.sampled_from(("", "ann", "eve w")))))
+        out.append(MemoryMoment(day, what, recall, draw(st.sampled_from(("", "ann", "eve w")))))
     return tuple(out)
 
 
@@ -76,10 +76,10 @@ def test_a_script_that_cannot_be_read(script, said):
 def test_scripts():
     assert parse_life("") == parse_life("  ") == ()
     assert parse_life("+-o") == parse_life(" +  - o ") == parse_life("+−o")
-    assert parse_life("2dgood1.5dbad") == (Moment(2., "good"), Moment(3.5, "bad"))
+    assert parse_life("2dgood1.5dbad") == (MemoryMoment(2., "good"), MemoryMoment(3.5, "bad"))
     assert [m.by for m in parse_life("-(Eve L.)x2")] == ["Eve L."]*2
     with pytest.raises(IndexError): walk(parse_life("+ -@2"))
-    for bad in (Moment, ): pytest.raises(ValueError, bad, -1., "right"); pytest.raises(ValueError, bad, 0., "nothing")
+    for bad in (MemoryMoment, ): pytest.raises(ValueError, bad, -1., "right"); pytest.raises(ValueError, bad, 0., "nothing")
 
 
 def recorded():

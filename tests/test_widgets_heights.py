@@ -9,7 +9,7 @@ from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
-from memkit.widgets.explorers.prompt import Candidate, explore_mrs
+from memkit.widgets.explorers.prompt import PromptCandidate, explore_mrs
 from memkit.widgets.explorers.memories import explore_trust
 from memkit.widgets.explorers.memories import LIVES
 from memkit.widgets.steppers.mark import mark_steps
@@ -52,7 +52,7 @@ def height(panel) -> float:
     return controls + panel.scene.height*scale + LINE*ceil(width_of(panel.scene.caption, 13)/640) + 2*GAP + LINE
 
 
-def crowd(n): return [Candidate(id=i, text=f"Memory {i} says something of some length about what the user once told.", kind="residual", components=Components(i, 3.*i, .9 - .02*i, 0.)) for i in range(1, n + 1)]
+def crowd(n): return [PromptCandidate(id=i, text=f"Memory {i} says something of some length about what the user once told.", kind="residual", components=Components(i, 3.*i, .9 - .02*i, 0.)) for i in range(1, n + 1)]
 def library(): return index_documents(DOCS, Words(), RetrieveSettings(several=False))
 def packed(n):
     turn = a_turn(60, [20]*n, 9000)

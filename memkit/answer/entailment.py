@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['READ', 'NEIGHBOURS', 'VERDICTS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window',
-           'windows', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
-           'by_entailment']
+           'windows', 'sentence_mask', 'Checker', 'load_checker', 'SentenceVerdict', 'decided', 'plain_words',
+           'is_copied', 'by_entailment']
 
 # %% ../../nbs/answer/06_entailment.ipynb #53c8204e
 import re
@@ -186,7 +186,7 @@ def load_checker() -> Checker:
 STANDS = .6     # probability from which a sentence stands; chosen on writers `am` and `an`, each left out once
 
 @dataclass(frozen=True)
-class Verdict:
+class SentenceVerdict:
     "What is made of one sentence."
     verdict: str          # one of VERDICTS
     probability: float    # of it, 0..1; 1 where a rule decides
@@ -200,19 +200,20 @@ def decided(
     shares: np.ndarray,        # [windows, 3]
     sources: Sequence[str],
     stands: float = STANDS,
-) -> Verdict:
+) -> SentenceVerdict:
     "The verdict on a sentence, from what the rules and the network say of each window (ours)."
     strange = [strange_number(sentence, sources[w.source]) for w in near]
     if strange and all(strange) and (number := strange_number(sentence, "\n".join(sources))):
-        return Verdict("absent", 1., near[0], f"a number that no source has: {number}")
+        return SentenceVerdict("absent", 1., near[0], f"a number that no source has: {number}")
     fit = [i for i, number in enumerate(strange) if not number]
     best = max(fit, key=lambda i: shares[i, 0], default=None)
-    if best is not None and shares[best, 0] >= stands: return Verdict("stands", float(shares[best, 0]), near[best])
+    if best is not None and shares[best, 0] >= stands:
+        return SentenceVerdict("stands", float(shares[best, 0]), near[best])
     against = int(shares[:, 1].argmax())
     if shares[against, 1] >= shares[against, 2]:
         why = f"it contradicts the source: “{near[against].nearest}”"
-        return Verdict("contradicted", float(shares[against, 1]), near[against], why)
-    return Verdict("absent", float(1 - shares[:, 0].max()), near[0], "it is not in the sources")
+        return SentenceVerdict("contradicted", float(shares[against, 1]), near[against], why)
+    return SentenceVerdict("absent", float(1 - shares[:, 0].max()), near[0], "it is not in the sources")
 
 # %% ../../nbs/answer/06_entailment.ipynb #3b575fb1
 def plain_words(text: str) -> tuple[str, ...]:
@@ -231,14 +232,14 @@ def check(
     sources: Sequence[str],    # the texts shown
     embedder: Embedder,
     stands: float = STANDS,
-) -> list[Verdict]:            # one per sentence
+) -> list[SentenceVerdict]:            # one per sentence
     "The verdict on each sentence."
     found = windows(said, sources, embedder)
     pairs = [(s, w) for s, near in zip(said, found) for w in near if not is_copied(s, w)]
     read = iter(self.verdicts([(s, w.text) for s, w in pairs]))
     out = []
     for s, near in zip(said, found):
-        if not near: out.append(Verdict("absent", 1., None, "nothing was shown")); continue
+        if not near: out.append(SentenceVerdict("absent", 1., None, "nothing was shown")); continue
         shares = np.array([(1., 0., 0.) if is_copied(s, w) else next(read) for w in near])
         out.append(decided(s, near, shares, sources, stands))
     return out
@@ -258,7 +259,8 @@ def by_entailment(
     verdicts = load_checker().check([b[:1].upper() + b[1:] for b in bare], sources, embedder, settings.stands)
     for s, v in zip(said, verdicts):
         near, words = v.window or Window("", "", -1, 0.), content_stems(s)
-        if len(set(words)) < max(2, .6*len(words)): v = Verdict("absent", 1., v.window, "it says next to nothing")
+        if len(set(words)) < max(2, .6*len(words)):
+            v = SentenceVerdict("absent", 1., v.window, "it says next to nothing")
         out.append(Checked(text=s, supported=v.verdict == "stands", source=near.source, cosine=near.cosine,
                            reason=v.reason, probability=v.probability))
     return out

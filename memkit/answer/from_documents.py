@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PASSAGE_HEADS', 'PASSAGES', 'WORDS', 'DOCUMENTS', 'LEAST', 'SHARE', 'EVIDENCE', 'without_header', 'is_furniture',
-           'units', 'focused', 'nearest_part', 'beside', 'quantized', 'Judged', 'PassageScorer', 'load_passages',
-           'in_words', 'Said', 'sentences_of', 'chosen_sentences', 'nearest_passage', 'FromDocuments', 'from_documents',
-           'relevance', 'answered_weights', 'probability_answered', 'document_answer']
+           'units', 'focused', 'nearest_part', 'beside', 'quantized', 'JudgedPassage', 'PassageScorer', 'load_passages',
+           'in_words', 'AnswerSentence', 'sentences_of', 'chosen_sentences', 'nearest_passage', 'FromDocuments',
+           'from_documents', 'relevance', 'answered_weights', 'probability_answered', 'document_answer']
 
 # %% ../../nbs/answer/05_from_documents.ipynb #c8002b4b
 import json
@@ -131,7 +131,7 @@ def quantized(
 
 # %% ../../nbs/answer/05_from_documents.ipynb #24c22e8b
 @dataclass(frozen=True)
-class Judged:
+class JudgedPassage:
     "A passage that was read together with a question."
     text: str                                         # the passage, without its page's header
     relevant: float                                   # probability that it is what was searched for, 0..1
@@ -153,7 +153,7 @@ class PassageScorer(Encoded):
         exact: bool = False,           # the graph in 32 bits, half as fast
     ):
         super().__init__(Path(weights or own_data(PASSAGES)), PASSAGE_HEADS)
-        self._kept: dict[bytes, Judged] = {}     # by the hash of question, heading and passage
+        self._kept: dict[bytes, JudgedPassage] = {}     # by the hash of question, heading and passage
         self._lock = Lock()
         if exact: return
         full = cache_dir()/f"reader-{self.name.split()[-1]}"
@@ -168,7 +168,7 @@ class PassageScorer(Encoded):
 # %% ../../nbs/answer/05_from_documents.ipynb #1f628ce0
 def _unit(v: np.ndarray) -> np.ndarray: return v/max(float(np.linalg.norm(v)), 1e-9)
 
-def _judged(self: PassageScorer, t: Tokens, states: np.ndarray, text: str, before: int) -> Judged:
+def _judged(self: PassageScorer, t: Tokens, states: np.ndarray, text: str, before: int) -> JudgedPassage:
     "A passage, from the vectors of its tokens and the question's."
     part = np.array(t.part)
     q, whole = (_unit(states[:len(part)][part == n].mean(0)) if (part == n).any() else np.zeros(384) for n in (0, 1))
@@ -180,17 +180,17 @@ def _judged(self: PassageScorer, t: Tokens, states: np.ndarray, text: str, befor
         vectors.append(beside(q, _unit(states[at].mean(0)), np))
     answers = sigmoid(self.head("sentence", np.stack(vectors))[1:, 0])
     relevant = sigmoid(self.head("relevant", vectors[0])[0])
-    return Judged(text, float(relevant), tuple((a, b, float(p)) for (a, b), p in zip(spans, answers)))
+    return JudgedPassage(text, float(relevant), tuple((a, b, float(p)) for (a, b), p in zip(spans, answers)))
 
 # %% ../../nbs/answer/05_from_documents.ipynb #441a701b
-def _read(self: PassageScorer, pair: tuple[str, str, str]) -> Judged:
+def _read(self: PassageScorer, pair: tuple[str, str, str]) -> JudgedPassage:
     "One question, heading and passage."
     question, heading, (asks, body) = *pair[:2], without_header(pair[2])
     above, body = f"Question: {asks}\n" if asks else f"{heading}\n" if heading else "", nearest_part(question, body)
     tokens = plain_tokens((focused(question), above + body))
     return _judged(self, tokens, self.states([tokens])[0][0], body, len(above))
 
-def _read_all(self: PassageScorer, pairs: Sequence[tuple[str, str, str]]) -> list[Judged]:
+def _read_all(self: PassageScorer, pairs: Sequence[tuple[str, str, str]]) -> list[JudgedPassage]:
     "Each by itself, on all usable cores."
     if usable_cores() == 1 or len(pairs) < 2: return [_read(self, p) for p in pairs]
     with ThreadPoolExecutor(usable_cores()) as pool: return list(pool.map(lambda p: _read(self, p), pairs))
@@ -202,7 +202,7 @@ _MOST = 1000   # judgements that are kept
 def judge(
     self: PassageScorer,
     pairs: Sequence[tuple[str, str, str]],   # question, heading ('' where there is none), passage
-) -> list[Judged]:                           # in their order
+) -> list[JudgedPassage]:                           # in their order
     "How likely each passage is what the question looks for, and each of its sentences an answer (ours)."
     keys = [blake2b("\0".join(p).encode("utf-8", "surrogatepass"), digest_size=16).digest() for p in pairs]
     with self._lock: known = {k: self._kept[k] for k in keys if k in self._kept}
@@ -248,7 +248,7 @@ def in_words(
 
 # %% ../../nbs/answer/05_from_documents.ipynb #2db412bc
 @dataclass(frozen=True)
-class Said:
+class AnswerSentence:
     "A sentence of an answer."
     text: str
     document: int           # its position among the hits
@@ -257,26 +257,26 @@ class Said:
 
 # %% ../../nbs/answer/05_from_documents.ipynb #94aa0e35
 def sentences_of(
-    judged: Sequence[Judged],        # passages
+    judged: Sequence[JudgedPassage],        # passages
     documents: Sequence[int],        # of each, the position of its document
     least: float = LEAST,
-) -> list[Said]:                     # best first; none: nothing answers
+) -> list[AnswerSentence]:                     # best first; none: nothing answers
     "The sentences of these passages that answer, without boilerplate."
-    found: dict[str, Said] = {}
+    found: dict[str, AnswerSentence] = {}
     for n, (j, document) in enumerate(zip(judged, documents)):
         for a, b, p in j.sentences:
             text = j.text[a:b]
             if is_furniture(text) or p < least: continue
-            if text not in found: found[text] = Said(text, document, (n, a), p*j.relevant/(1 + document))
+            if text not in found: found[text] = AnswerSentence(text, document, (n, a), p*j.relevant/(1 + document))
     return sorted(found.values(), key=lambda s: -s.score)
 
 # %% ../../nbs/answer/05_from_documents.ipynb #492b33d2
 def chosen_sentences(
-    found: Sequence[Said],          # best first
+    found: Sequence[AnswerSentence],          # best first
     max_words: int,
-) -> list[Said]:                    # in the order of their document, as they are said
+) -> list[AnswerSentence]:                    # in the order of their document, as they are said
     "The best sentence and those of its document that come near to it, as many as fit."
-    out: list[Said] = []
+    out: list[AnswerSentence] = []
     for s in found:
         if out and (s.document != out[0].document or s.score < SHARE*out[0].score): continue
         text = in_words(s.text, max_words)
@@ -315,7 +315,7 @@ def _pairs(question: str, hits: Sequence[Hit], retriever) -> list[tuple[int, tup
 class FromDocuments:
     "An answer made of sentences of documents."
     text: str                    # with the number of each source, from 1; '' where nothing answers
-    said: tuple[Said, ...]       # in the order of the text
+    said: tuple[AnswerSentence, ...]       # in the order of the text
 
 # %% ../../nbs/answer/05_from_documents.ipynb #dd2925b9
 def from_documents(
@@ -337,7 +337,7 @@ def from_documents(
     return FromDocuments(_marked(out), tuple(out))
 
 # %% ../../nbs/answer/05_from_documents.ipynb #a0b72546
-def _marked(said: Sequence[Said]) -> str:
+def _marked(said: Sequence[AnswerSentence]) -> str:
     "Sentences as a text, with the number of their source behind those of one document."
     out = ""
     for i, s in enumerate(said):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'SET_HEADS', 'SET_SIZE',
-           'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'Source', 'STUDIED', 'ASKING', 'dated',
+           'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED', 'ASKING', 'dated',
            'Evidence', 'fitted_weights', 'plain_vector', 'needed_features', 'probabilities_needed', 'known_features',
            'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
            'only_asks', 'utterances', 'lifted', 'MessageSearch']
@@ -307,14 +307,14 @@ class _Said:
         self.last = turn.id
 
 # %% ../../nbs/answer/01_scorer.ipynb #06ad99e3
-Source = tuple[str, str]   # a turn, and who said it: user or assistant
+SaidAndText = tuple[str, str]   # a turn, and who said it: user or assistant
 
 def lifted(
     found: Sequence[Utterance],
-    noted: Sequence[Source],   # behind the notes, best first
+    noted: Sequence[SaidAndText],   # behind the notes, best first
 ) -> np.ndarray:               # [n], 0..1
     "How much each message gains from the notes: 1 behind the first, 1/2 behind the sixth, 0 without."
-    rank: dict[Source, int] = {}
+    rank: dict[SaidAndText, int] = {}
     for r, source in enumerate(noted): rank.setdefault(source, r)
     gain = {source: 5/(5 + r) for source, r in rank.items()}
     return np.array([gain.get((u.turn, u.role), 0.) for u in found])
@@ -362,7 +362,7 @@ def _cosines(
     return np.stack([said.vectors[t] for t in texts]) @ asked
 
 # %% ../../nbs/answer/01_scorer.ipynb #a8149705
-def _ranked(said: _Said, query: str, k: int, noted: Sequence[Source]) -> list[tuple[int, float, dict[str, float]]]:
+def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText]) -> list[tuple[int, float, dict[str, float]]]:
     "(row, score, its parts), best first: the best by words and notes and the best by meaning, compared in full."
     words, gain = said.index.scores(stems(query)), lifted([u for u, _ in said.found], noted)
     asked, texts, shared = load_scorer().embed([query])[0], [u.text for u, _ in said.found], stretched(words)
@@ -386,7 +386,7 @@ def search(
     user: str,
     query: str,
     k: int = 5,
-    noted: Sequence[Source] = (),   # what notes that were found came from, best first
+    noted: Sequence[SaidAndText] = (),   # what notes that were found came from, best first
 ) -> list[Hit]:                     # best first; parts: words (BM25), meaning and in context (cosines), noted (0..1)
     """The messages that matter most for `query`: words + meaning + notes, each between 0 and 1 before its share.
     Raises `ValueError` for a blank query or a `k` below 1."""

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
            'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
-           'TELLING', 'emergency', 'Heard', 'read_into', 'that_hold', 'nearest_said', 'Answered', 'noted',
+           'TELLING', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered', 'noted',
            'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
@@ -55,7 +55,7 @@ def emergency(text: str) -> str:   # '' where there is none
 LOOKED = 400     # newest messages among which they are searched, beside what recall found (ours)
 
 @dataclass(frozen=True)
-class Heard:
+class ReadMessage:
     "What is made of a user's message once, and used at each later question."
     clauses: tuple[Clause, ...]
     vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
@@ -64,7 +64,8 @@ class Heard:
 # %% ../../nbs/answer/04_stage.ipynb #74987cb4
 TAKES_BACK = .5   # probability that a message takes back an earlier one, from which that isn't quoted any more (ours)
 
-def _taken_back(text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, Heard]) -> str:
+def _taken_back(
+    text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage]) -> str:
     "The nearest earlier message that a message takes back; '' where there is none."
     near = sorted(earlier, key=lambda t: -float(known[t.id].vector @ vector))[:READ]
     for t, found in zip(near, relate(text, [t.question for t in near])):
@@ -77,20 +78,20 @@ def _tells_nothing(c: Clause) -> bool:
     "Does a clause only ask, or take something back without a number or a name in its place?"
     return c.act.startswith("asks") or c.act == "retracts" and not names_and_numbers(c.text)
 
-def read_into(known: dict[str, Heard], said: Sequence["StoredTurn"]):
+def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new, earlier = [t for t in said if t.id not in known], [t for t in said if t.id in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        if not clauses or not all(map(_tells_nothing, clauses)): known[t.id] = Heard(clauses, vector)
+        if not clauses or not all(map(_tells_nothing, clauses)): known[t.id] = ReadMessage(clauses, vector)
         else:
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             back = any(c.act == "retracts" for c in clauses) and asks_to_forget(t.question) != "all"
-            known[t.id] = Heard(clauses, None, _taken_back(t.question, vector, told, known) if back else "")
+            known[t.id] = ReadMessage(clauses, None, _taken_back(t.question, vector, told, known) if back else "")
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
-def that_hold(said: Sequence["StoredTurn"], known: dict[str, Heard]) -> list["StoredTurn"]:
+def that_hold(said: Sequence["StoredTurn"], known: dict[str, ReadMessage]) -> list["StoredTurn"]:
     "Messages without those that only ask, only take something back, or were taken back by a later one."
     read_into(known, said)
     gone = {known[t.id].takes_back for t in said}
@@ -99,7 +100,7 @@ def that_hold(said: Sequence["StoredTurn"], known: dict[str, Heard]) -> list["St
 def nearest_said(
     question: str,
     said: Sequence["StoredTurn"],         # in the order they were said
-    known: dict[str, Heard],              # by turn; filled here
+    known: dict[str, ReadMessage],              # by turn; filled here
 ) -> list["StoredTurn"]:                  # in the order they were said
     "The user's messages that are nearest to a question."
     said = that_hold(said, known)
@@ -159,7 +160,7 @@ def from_memory(
     return quoted_answer(of, today, asked=asked, likely=likely, question=question), used
 
 # %% ../../nbs/answer/04_stage.ipynb #85d16956
-def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:
+def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, ReadMessage], today: date) -> tuple[str, str]:
     "The hazards of a question, in view of everything that was said: the warning and its sources, or ''."
     read_into(known, turns)
     told_on = {id(c): t.at.date() for t in turns for c in known[t.id].clauses}
@@ -181,7 +182,7 @@ ABOUT_USER = .55     # probability that it was told, from which a question that 
 def evidence_for(
     text: str,                         # a question, or a request to forget
     before: Sequence["StoredTurn"],    # in the order they were said
-    known: dict[str, Heard],           # by turn; filled here
+    known: dict[str, ReadMessage],           # by turn; filled here
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
     "The earlier messages that are nearest to a message, and what the scorer makes of them."
     near = nearest_said(text, before, known)
@@ -194,7 +195,7 @@ OVERVIEW = .8        # probability from which a message asks for all that is kno
 
 def all_told(
     before: Sequence["StoredTurn"],   # in the order they were said
-    known: dict[str, Heard],          # by turn; filled here
+    known: dict[str, ReadMessage],          # by turn; filled here
     today: date,
     words: int,                       # of the answer, at most; the first quotation may be longer
 ) -> tuple[str, list[str]]:           # the answer, '' where nothing was told; and the turns that it quotes

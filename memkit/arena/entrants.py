@@ -33,7 +33,7 @@ from ..answer.scorer import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
 from ..experiments.malp.recall import sources_of, turn_ranker
 from ..malp.assistant import MalpAssistant, MalpSettings
-from ..malp.corpora import Conversation, Said
+from ..malp.corpora import CorpusConversation, CorpusTurn
 from ..malp.memories import DialogueMemory, NoMemory, made_memory
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant, round_turn
@@ -60,7 +60,7 @@ class Entrant(Protocol):
     def size(self) -> int: ...                                                  # bytes that are kept
     def close(self): ...
 
-Maker = Callable[[Conversation, Embedder], Entrant]   # a fresh one for each conversation
+Maker = Callable[[CorpusConversation, Embedder], Entrant]   # a fresh one for each conversation
 USER = "u"
 
 # %% ../../nbs/arena/02_entrants.ipynb #add40f3d
@@ -89,7 +89,7 @@ LOOKED_AT = 30    # that are looked at; several may come from one turn
 
 class OfAssistant:
     "An assistant as an entrant."
-    def __init__(self, open: Callable[[Path], Assistant], conversation: Conversation):
+    def __init__(self, open: Callable[[Path], Assistant], conversation: CorpusConversation):
         self.folder = tempfile.TemporaryDirectory()
         self.assistant, self.conversation = open(Path(self.folder.name)/"store.sqlite3"), conversation
         s = self.assistant.settings
@@ -151,7 +151,7 @@ SILENT = ScriptedLM(lambda messages: "…")
 
 def of_assistant(name: str) -> Maker:   # one of `assistants()`
     "A registered assistant, as it ships."
-    def make(conversation: Conversation, embedder: Embedder) -> Entrant:
+    def make(conversation: CorpusConversation, embedder: Embedder) -> Entrant:
         opened = partial(open_assistant, name, model=SILENT, embedder=embedder)
         return OfAssistant(lambda path: opened(store=path), conversation)
     return make
@@ -166,7 +166,7 @@ def held_by_malp(memory: DialogueMemory) -> MalpAssistant:
 # %% ../../nbs/arena/02_entrants.ipynb #7a9b3ab9
 def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) -> Maker:
     "A dialogue memory, which a MaLP assistant holds."
-    def make(conversation: Conversation, embedder: Embedder) -> Entrant:
+    def make(conversation: CorpusConversation, embedder: Embedder) -> Entrant:
         def opened(path: Path) -> Assistant:
             from memkit.store.store import MemoryStore
             return held_by_malp(make_memory(MemoryStore(path), embedder))
@@ -186,13 +186,13 @@ class RawTurns(NoMemory):
         return self.search.search(user, query, k)
 
 # %% ../../nbs/arena/02_entrants.ipynb #76c3618c
-Index = Callable[[Sequence[Said], Embedder], Callable[[str], list[str]]]   # turns -> a function of a question
+Index = Callable[[Sequence[CorpusTurn], Embedder], Callable[[str], list[str]]]   # turns -> a function of a question
 
 class OfRetriever:
     "A retriever over raw turns as an entrant."
-    def __init__(self, index: Index, conversation: Conversation, embedder: Embedder, vectors: bool = False):
+    def __init__(self, index: Index, conversation: CorpusConversation, embedder: Embedder, vectors: bool = False):
         self.index, self.embedder, self.vectors = index, Remembered(embedder, keep=True), vectors
-        self.turns: list[Said] = []
+        self.turns: list[CorpusTurn] = []
         self.by_id, self.rank = {t.id: t for t in conversation.turns}, None
 
     def study(self, rounds: Sequence[Round], session: str):
@@ -225,15 +225,17 @@ def of_index(index: Index, vectors: bool = False) -> Maker:
     "A retriever that is built once for many questions; `vectors`: it embeds the turns."
     return lambda conversation, embedder: OfRetriever(index, conversation, embedder, vectors)
 
-def of_retriever(search: Callable[[Sequence[Said], str], list[str]]) -> Maker:   # turns, question -> ids, best first
+def of_retriever(
+    search: Callable[[Sequence[CorpusTurn], str], list[str]],   # turns, question -> ids, best first
+) -> Maker:
     "A retriever as a function of three lines."
     return of_index(lambda turns, embedder: partial(search, turns))
 
 # %% ../../nbs/arena/02_entrants.ipynb #89c38c57
 def by_rank(*sides: str) -> Maker:   # bm25, dense
     "Raw turns by BM25, by MiniLM, or by both fused by rank."
-    def index(turns: Sequence[Said], embedder: Embedder):
-        return turn_ranker(Conversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
+    def index(turns: Sequence[CorpusTurn], embedder: Embedder):
+        return turn_ranker(CorpusConversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
     return of_index(index, "dense" in sides)
 
 # %% ../../nbs/arena/02_entrants.ipynb #b85938e6
@@ -315,7 +317,7 @@ class PeerError(RuntimeError):
 
 class Peer:
     "A memory that lives in another process, as an entrant."
-    def __init__(self, name: str, python: Path, conversation: Conversation, embedder: Embedder):
+    def __init__(self, name: str, python: Path, conversation: CorpusConversation, embedder: Embedder):
         self.name, self.embedder, self.said = name, embedder, {t.id: t for t in conversation.turns}
         self.user = conversation.speakers[0]
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}

@@ -26,9 +26,9 @@ from ..answer.from_memory import UNKNOWN
 from ..answer.scorer import Evidence, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
-from .sets import Ask, Talk, first_part, load_set
+from .sets import Ask, ArenaConversation, first_part, load_set
 from ..experiments.answers.run import harmful, matches, right
-from ..experiments.result import Rows, figure
+from ..experiments.result import TableRows, figure
 from ..files import public_data
 from ..malp.corpora import load_chatdoctor, load_malp_dialogues
 from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
@@ -190,7 +190,7 @@ def past_sentences() -> tuple[str, ...]:
     return tuple(dict.fromkeys(s for s in every if len(s.split()) > 3))[:20_000]
 
 # %% ../../nbs/arena/03_measures.ipynb #1ab070b5
-def sessions(talk: Talk) -> Iterator[tuple[str, list, datetime]]:
+def sessions(talk: ArenaConversation) -> Iterator[tuple[str, list, datetime]]:
     "Each session's name, rounds, and an hour after it."
     of = {t.id: t.session for t in talk.conversation.turns}
     for name, rounds in groupby(talk.conversation.rounds, lambda r: of[r.id.split("+")[0]]):
@@ -228,7 +228,7 @@ def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Ass
     return held_by_malp(RawTurns(MemoryStore(store), embedder))
 
 # %% ../../nbs/arena/03_measures.ipynb #b5ec6dd9
-def after_years(name: str, talk: Talk, n: int) -> dict[str, Any]:
+def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
     "What raw turns, or a design, reach for a talk after so many turns, and what it costs then."
     embedder, c, scores, ms = Remembered(MiniLM()), talk.conversation, [], []
     def on_the_past(path: Path) -> Assistant:
@@ -249,13 +249,14 @@ def after_years(name: str, talk: Talk, n: int) -> dict[str, Any]:
     return out | {"ms to recall": ms, "ms to write": wrote}
 
 # %% ../../nbs/arena/03_measures.ipynb #12a58f33
-def years_talk() -> Talk:
+def years_talk() -> ArenaConversation:
     "The first 80 turns of LoCoMo's second conversation; a simulated patient where it isn't here."
     try: return first_part(load_set("locomo").talks[1], 80)
     except (FileNotFoundError, IndexError): return first_part(load_set("patients").talks[0], 80)
 
 # %% ../../nbs/arena/03_measures.ipynb #2c6db37e
-def years_rows(sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: Talk | None = None) -> Rows:
+def years_rows(
+    sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: ArenaConversation | None = None) -> TableRows:
     "Recall, tokens and milliseconds by the length of the past, for raw turns and for MaLP's notes."
     talk, rows = talk or years_talk(), []
     for n in sizes:
@@ -292,7 +293,7 @@ def told_to_colleague(name: str, row: Mapping, embedder: Embedder, one: bool = F
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 POOL = "one history for all"
 
-def people_rows(most: int = 24, names: Sequence[str] | None = None) -> Rows:   # None: all designs
+def people_rows(most: int = 24, names: Sequence[str] | None = None) -> TableRows:   # None: all designs
     "How many corrections reach a colleague, and how often something does that never may."
     embedder, rows = Remembered(MiniLM(), keep=True), corrections(most)
     names = [n for n in names or assistants() if design(n).of_dialogue]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, sessions, years_rows)
 from .entrants import LOOKED_AT, MIXTURES, RAW, Entrant, Maker, entrants, is_control
-from .sets import CARDS, Ask, Talk, first_part, load_set
+from .sets import CARDS, Ask, ArenaConversation, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now
 from ..evaluate.intervals import bootstrap, paired
-from ..experiments.result import Result, Rows, figure, provenance, result
+from ..experiments.result import Result, TableRows, figure, provenance, result
 from ..turn.engine import drop_texts
 
 # %% ../../nbs/arena/04_run.ipynb #fdec96fa
@@ -38,7 +38,7 @@ def used(e: Entrant) -> float:   # seconds
     return process_time() + (e.cpu() if hasattr(e, "cpu") else 0.)
 
 # %% ../../nbs/arena/04_run.ipynb #840dc0a6
-def run_talk(make: Maker, talk: Talk) -> tuple[dict[int, dict[str, float]], dict[str, float]]:
+def run_talk(make: Maker, talk: ArenaConversation) -> tuple[dict[int, dict[str, float]], dict[str, float]]:
     "What an entrant reaches for each question of a talk, by position; and what the talk cost."
     drop_texts()
     c, asks, said, wrote = talk.conversation, {}, 0, 0.
@@ -65,7 +65,7 @@ def ask_one(e: Entrant, ask: Ask, at: datetime, read: bool) -> dict[str, float]:
     return ask_scores(ask, found, at, read) | {"ms to recall": ms}
 
 # %% ../../nbs/arena/04_run.ipynb #eca833d0
-def forget_some(e: Entrant, talk: Talk, asks: Mapping[int, dict[str, float]], at: datetime):
+def forget_some(e: Entrant, talk: ArenaConversation, asks: Mapping[int, dict[str, float]], at: datetime):
     "Forget the evidence of some questions, and ask them again; notes it in their measures."
     said, gone = {t.id: t.text for t in talk.conversation.turns}, set()
     knew = [i for i, found in asks.items() if found.get("recall@10")]
@@ -79,7 +79,7 @@ def forget_some(e: Entrant, talk: Talk, asks: Mapping[int, dict[str, float]], at
         asks[i]["forgotten"] = float(not back)
 
 # %% ../../nbs/arena/04_run.ipynb #e7a663cf
-def obeyed_rows() -> Rows:
+def obeyed_rows() -> TableRows:
     "How often the obeying reply is chosen with what an entrant shows; and with the preference itself, as a limit."
     try: talks = load_set("prefeval").talks
     except FileNotFoundError: return []
@@ -99,7 +99,7 @@ def obeyed_rows() -> Rows:
             for name, values in found.items()]
 
 # %% ../../nbs/arena/04_run.ipynb #f16683d5
-def ask_row(talk: Talk, ask: Ask) -> dict[str, Any]:
+def ask_row(talk: ArenaConversation, ask: Ask) -> dict[str, Any]:
     "What names a question, without its words; and how many turns had been said before it."
     words = blake2b(f"{talk.set} {talk.id} {ask.question}".encode(), digest_size=8).hexdigest()
     of = [t.session for t in talk.conversation.turns]
@@ -107,7 +107,8 @@ def ask_row(talk: Talk, ask: Ask) -> dict[str, Any]:
     return {"set": talk.set, "talk": talk.id, "kind": ask.kind, "turns": said, "digest": words}
 
 # %% ../../nbs/arena/04_run.ipynb #626e3bf6
-def run_values(talks: Sequence[Talk], makers: Mapping[str, Maker], progress: bool = True) -> dict[str, Any]:
+def run_values(
+    talks: Sequence[ArenaConversation], makers: Mapping[str, Maker], progress: bool = True) -> dict[str, Any]:
     "Values of each entrant: a list for each measure, in the order of the questions; None where it doesn't fit."
     from tqdm.auto import tqdm
     rows, values, costs = [ask_row(t, a) for t in talks for a in t.asks], {}, {}
@@ -143,7 +144,7 @@ def frame(run: Result) -> "DataFrame":
 def _groups(t: "DataFrame") -> list[str] | None:
     return list(t.talk) if t.talk.nunique() > 1 else None
 
-def mean_rows(table: "DataFrame") -> Rows:
+def mean_rows(table: "DataFrame") -> TableRows:
     "The mean of each measure, by set and entrant."
     out = []
     for (set, measure, name), t in table.groupby(["set", "measure", "entrant"], sort=False):
@@ -155,7 +156,7 @@ def mean_rows(table: "DataFrame") -> Rows:
 PAIRED = ("recall@5", "recall@10", "recall in 128 tokens", "answer shown", "newest first", "right", "outdated",
           "invented")
 
-def paired_rows(table: "DataFrame") -> Rows:
+def paired_rows(table: "DataFrame") -> TableRows:
     "Each entrant less raw turns with the same search, on the same questions."
     out = []
     for (set, measure), of in table[table.measure.isin(PAIRED)].groupby(["set", "measure"], sort=False):
@@ -175,7 +176,7 @@ def length_of(turns: float) -> str:
     return next((f"up to {n:,} turns" for n in LENGTHS if turns <= n), f"more than {LENGTHS[-1]:,} turns")
 
 # %% ../../nbs/arena/04_run.ipynb #24b4383a
-def split_rows(table: "DataFrame") -> Rows:
+def split_rows(table: "DataFrame") -> TableRows:
     "The same means by kind of question and by length."
     some, out = table[table.measure.isin(("recall@10", "right"))], []
     for (set, kind, measure, name), t in some.groupby(["set", "kind", "measure", "entrant"], sort=False):
@@ -196,7 +197,7 @@ def tokens_for(table: "DataFrame", name: str, share: float) -> float | None:   #
     return None
 
 # %% ../../nbs/arena/04_run.ipynb #b02ddc60
-def token_rows(table: "DataFrame") -> Rows:
+def token_rows(table: "DataFrame") -> TableRows:
     "Tokens for what raw turns with the same search find in 256, by set, as a share of these."
     out, budget = [], 256
     for set, t in table[table.measure.str.startswith("recall in")].groupby("set", sort=False):
@@ -216,7 +217,7 @@ SIZES: dict[str, dict[str, tuple]] = {   # of each set: talks and, of each, turn
 def arena_talks(
     size: str,      # one of SIZES
     set: str | None = None, path: Path | None = None,
-) -> tuple[list[Talk], list[str]]:
+) -> tuple[list[ArenaConversation], list[str]]:
     "The talks of a run; and a line for each set that isn't here. A set that was named must be."
     quick = size == "quick"
     if path and not set: raise ValueError(f"say which form {path} has: --set locomo (or another set) beside --path")

@@ -25,7 +25,7 @@ import numpy as np
 from .models import adapters, training
 from .searches import built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
 from .timing import (
-    Agreement, Arm, Room, Row, SIZES, Size, compare, failed, lazily, machine, overlap, versions)
+    Agreement, Arm, Room, BenchRow, SIZES, BenchSize, compare, failed, lazily, machine, overlap, versions)
 from ..files import write_file
 from ..maprec.items import Catalogue, Item, Rated, full_catalogue
 from ..maprec.own_ratings import expected, shares_around
@@ -77,8 +77,8 @@ def recall_row(
     vectors: np.ndarray,   # [users*100, dim]
     queries: np.ndarray,   # [any, dim]
     collection: Callable[[], Any],   # Chroma's
-    size: Size,
-) -> Row:
+    size: BenchSize,
+) -> BenchRow:
     """The best 5 of one user's 100 memories, by the store, by Chroma with a filter, and by numpy on the bare matrix
     (ours)."""
     rng = random.Random(0)
@@ -123,9 +123,9 @@ def write_row(
     texts: Sequence[str],
     vectors: np.ndarray,             # [n, dim], those of the store
     collection: Callable[[], Any],   # Chroma's
-    size: Size,
+    size: BenchSize,
     room: Room,
-) -> Row:
+) -> BenchRow:
     "One durable memory with its vector, by the store, by one Chroma add, and by sqlite3 alone (ours)."
     items = [(i, texts[i % len(texts)], vectors[i]) for i in random.Random(1).sample(range(len(vectors)), size.calls)]
     fresh = iter(range(len(vectors), 10**9))
@@ -144,9 +144,9 @@ def write_row(
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #5a0a9e26
 def memory(
-    size: Size,
+    size: BenchSize,
     room: Room,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     "Rows about the store."
     from memkit.store.store import MemoryStore
     corpus, embedder = load_corpus(public=False), MiniLM()
@@ -198,7 +198,7 @@ def said(
     return out[:n]
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #2384605d
-def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> Row:
+def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> BenchRow:
     "A turn without generation; the limit is the reading of such a message by its networks."
     items, store = assistant.catalogue.items, assistant.store
     from memkit.maprec.items import profile
@@ -212,7 +212,7 @@ def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> Row:
     return compare(name, "ms", arms, range(total), rounds, target=50., note="limit: the networks that read the message")
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #f4b33d49
-def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) -> Row:
+def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) -> BenchRow:
     "Predictions for a whole catalogue, by memkit and by scikit-learn on the same columns and kernel."
     from memkit.maprec.own_ratings import Content, ContentSettings
     items = assistant.catalogue.items
@@ -244,7 +244,7 @@ def _by_sklearn(content: Any, items: Sequence[Item]):
     return call
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #2995d603
-def answer_row(assistant: Any, calls: int, rounds: int) -> Row:
+def answer_row(assistant: Any, calls: int, rounds: int) -> BenchRow:
     "An answer from memory; the limit is the network that reads the question beside eight messages."
     from memkit.answer.scorer import load_scorer
     from memkit.answer.stage import READ, known_answer
@@ -265,8 +265,8 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> Row:
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #e80498ab
 def turns(
-    size: Size, room: Room
-) -> Iterator[Row]:
+    size: BenchSize, room: Room
+) -> Iterator[BenchRow]:
     "Rows about turns and answers without generation."
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map
@@ -284,7 +284,7 @@ def turns(
     yield answer_row(room.stack.enter_context(open_malp(room.folder/"answers.db", model)), min(calls, 5), size.rounds)
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #3cb41ab6
-def weights(size: Size, room: Room) -> Iterator[Row]:
+def weights(size: BenchSize, room: Room) -> Iterator[BenchRow]:
     "Training, and what becomes of it: loading, and batches of many users."
     yield from training(size, room)
     yield from adapters(size, room)
@@ -306,7 +306,7 @@ def _room(progress: bool) -> Iterator[Room]:
     temporary = tempfile.TemporaryDirectory(prefix="memkit-bench-", ignore_cleanup_errors=True)
     with temporary as folder, ExitStack() as stack: yield Room(Path(folder), stack, progress)
 
-def _rows(group: str, size: Size, room: Room) -> Iterator[Row]:
+def _rows(group: str, size: BenchSize, room: Room) -> Iterator[BenchRow]:
     try: yield from ({"group": group} | row for row in GROUPS[group](size, room))
     except Exception as e: yield {"group": group} | failed(group, e)
 
@@ -339,7 +339,7 @@ def run_bench(
 def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
 
-def _side(row: Row, name: str, label: str = "") -> str:
+def _side(row: BenchRow, name: str, label: str = "") -> str:
     s, head = row["spread"].get(name), f"    {label or name:<34} "
     if not s: return head + row["reasons"].get(name, "not measured")
     times = f"{_number(row['ratio'][name])}x" if name in row["ratio"] else ""
@@ -352,7 +352,7 @@ def _check(name: str, value: float) -> str:
     return f"    {name}: {value:.{7 if exact else 4}g}"
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #e32a85ec
-def row_lines(row: Row) -> list[str]:
+def row_lines(row: BenchRow) -> list[str]:
     "A row for the eye: ours, the peers, the limit; then targets, checks and the note (ours)."
     lines = [row["name"], _side(row, "ours"), *(_side(row, p) for p in row["peers"])]
     if row["limit"] is not None or "limit" in row["reasons"]: lines.append(_side(row, "limit", "the limit"))

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from .searches import load_corpus
-from .timing import Agreement, Arm, Room, Row, Size, compare, reason_of, row
+from .timing import Agreement, Arm, Room, BenchRow, BenchSize, compare, reason_of, row
 from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, rate, train
-from ..train.sequences import Example, answer_loss, batches_of, chat_examples, side_by_side
+from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373
 KINDS = ("visits", "rounds")
@@ -38,7 +38,7 @@ def material(
     kind: str,       # one of `KINDS`
     n: int,          # examples
     tokenizer: Any,
-) -> list[Example]:
+) -> list[TokenRow]:
     "Dialogues of simulated patients that no experiment scores, as examples (ours)."
     from memkit.malp.patients import simulate
     patients = simulate(max(1, n//(20 if kind == "visits" else 80)) + 1, split="train")
@@ -51,7 +51,7 @@ def material(
 # %% ../../nbs/benchmarks/03_models.ipynb #f9fcaa87
 def plain_loop(
     model: Any,                   # a causal model in which something learns
-    examples: Sequence[Example],
+    examples: Sequence[TokenRow],
     settings: TrainSettings,
     note: Callable[[int, float, int], None],  # gets step, loss and real tokens
 ):
@@ -75,7 +75,7 @@ def plain_loop(
 
 # %% ../../nbs/benchmarks/03_models.ipynb #9c903630
 def our_loop(
-    model: Any, examples: Sequence[Example], settings: TrainSettings, note: Callable[[int, float, int], None]
+    model: Any, examples: Sequence[TokenRow], settings: TrainSettings, note: Callable[[int, float, int], None]
 ):
     "memkit's loop, with the arguments of `plain_loop`."
     before = 0
@@ -190,9 +190,9 @@ def _agreement(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
 
 # %% ../../nbs/benchmarks/03_models.ipynb #d80a45d2
 def training(
-    size: Size,
+    size: BenchSize,
     room: Room,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     "Rows about training a user's LoRA: speed and memory beside a plain loop, and two processes beside one."
     tiny, rounds = not size.public, 2 if size.passages else 1
     steps = {"visits": 3 if tiny else 8, "rounds": 24}
@@ -299,8 +299,8 @@ def _stored(memories: Any, dtype: str) -> tuple[Any, Any, Any, list[dict[str, np
 # %% ../../nbs/benchmarks/03_models.ipynb #4a7de578
 def requests_row(
     dtype: str,   # 'float32' or 'bfloat16'
-    size: Size,
-) -> Row:
+    size: BenchSize,
+) -> BenchRow:
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
     from memkit.models.local import LocalLM
     from memkit.store.store import MemoryStore
@@ -321,8 +321,8 @@ def requests_row(
 
 # %% ../../nbs/benchmarks/03_models.ipynb #b3e3f3c7
 def _ready_row(
-    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
-) -> Row:
+    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
+) -> BenchRow:
     "An adapter that isn't in memory, until it can answer."
     from memkit.train.adapters import PersonalLM
     one, model, folder = PersonalLM(lm, store, loaded=1), peer.load()[0], room.folder/"peft"
@@ -341,8 +341,8 @@ def _ready_row(
 
 # %% ../../nbs/benchmarks/03_models.ipynb #4a7b0e36
 def _read_row(
-    lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
-) -> Row:
+    lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
+) -> BenchRow:
     "The bytes of an adapter, from the store and as a plain file."
     from memkit.train.adapters import base_digest, pack, unpack
     base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
@@ -359,9 +359,9 @@ def _size(store: Any) -> str: return f"{store.card('u0').size/1e6:.2f} MB"
 
 # %% ../../nbs/benchmarks/03_models.ipynb #77087368
 def load_rows(
-    size: Size,
+    size: BenchSize,
     room: Room,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     "Having a user's adapter ready, and reading its bytes (ours)."
     from memkit.models.local import fast_dtype
     from memkit.store.store import MemoryStore
@@ -372,9 +372,9 @@ def load_rows(
 
 # %% ../../nbs/benchmarks/03_models.ipynb #7b1ab99b
 def adapters(
-    size: Size,
+    size: BenchSize,
     room: Room,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     "Rows about users' adapters on the embedded model, in fp32 and in the faster format where this machine has one."
     import torch
     from memkit.models.local import fast_dtype

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LEVEL', 'MEASURES', 'BERT_ENCODER', 'BERT', 'BERT_TOKENS', 'METHOD', 'Interval', 'checked_values', 'resampled_means',
            'bootstrap', 'paired', 'share', 'judged', 'rank_scores', 'checked_pairs', 'rouge_l', 'rouge_1',
-           'token_vectors', 'greedy_f1', 'bert_score', 'LabelledSentence', 'labelled_sentences', 'kappa', 'supported',
-           'claims', 'faithfulness', 'agreement']
+           'token_vectors', 'greedy_f1', 'bert_score', 'FaithfulnessSentence', 'labelled_sentences', 'kappa',
+           'supported', 'claims', 'faithfulness', 'agreement']
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #d91f5f30
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -285,7 +285,7 @@ def bert_score(
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #db6d54a3
 @dataclass(frozen=True)
-class LabelledSentence:
+class FaithfulnessSentence:
     "A sentence of data/faithfulness.jsonl."
     question: str
     sources: tuple[str, ...]   # the texts that the prompt showed, best first
@@ -300,10 +300,10 @@ class LabelledSentence:
 # %% ../../nbs/evaluate/01_intervals.ipynb #320919ee
 def labelled_sentences(
     split: str | None = None,  # 'tune', 'score', or both
-) -> list[LabelledSentence]:
+) -> list[FaithfulnessSentence]:
     "Our own sentences with our own labels, and the texts they were held against."
     text = {e["id"]: e["text"] for e in own_rows("medical_knowledge.jsonl")}
-    return [LabelledSentence(**(r | {"sources": tuple(text[i] for i in r["sources"])}))
+    return [FaithfulnessSentence(**(r | {"sources": tuple(text[i] for i in r["sources"])}))
             for r in own_rows("faithfulness.jsonl") if split in (None, r["split"])]
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #04155c96

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['SHARE_AT', 'COSINE_AT', 'PREFERENCE_RULES', 'POINTS', 'VERDICTS', 'CRITERIA', 'PAPER', 'mentions', 'advises', 'Gold',
-           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'verdict', 'win_rate', 'Pair', 'Judged',
-           'judge_messages', 'judge_pairs', 'Agreement', 'judge_agreement', 'blind_order', 'json_lines', 'append_line',
-           'load_ratings', 'save_rating', 'RatingSession', 'rating_html', 'rating_widget', 'QualityForm', 'filled',
-           'rule_findings', 'rule_form', 'save_form', 'load_forms', 'Quality', 'quality']
+           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'verdict', 'win_rate', 'Pair', 'JudgedPair',
+           'judge_messages', 'judge_pairs', 'JudgeAgreement', 'judge_agreement', 'blind_order', 'json_lines',
+           'append_line', 'load_ratings', 'save_rating', 'RatingSession', 'rating_html', 'rating_widget', 'QualityForm',
+           'filled', 'rule_findings', 'rule_form', 'save_form', 'load_forms', 'Quality', 'quality']
 
 # %% ../../nbs/evaluate/02_judge.ipynb #b8ef2d3c
 import html
@@ -245,7 +245,7 @@ class Pair:
 
 # %% ../../nbs/evaluate/02_judge.ipynb #ab9748bf
 @dataclass(frozen=True)
-class Judged:
+class JudgedPair:
     "What a model said about a pair."
     pair: str
     verdict: str | None                   # of VERDICTS, from the side of `a`; None: a reply was broken
@@ -289,7 +289,7 @@ def judge_pairs(
     model: LanguageModel,
     pairs: Sequence[Pair],
     max_tokens: int = 128,
-) -> list[Judged]:  # one per pair
+) -> list[JudgedPair]:  # one per pair
     """Ask a model about each pair in both orders; they must agree (MaLP §4.3; both orders: ours). Raises what
     `generate` raises."""
     out = []
@@ -297,12 +297,12 @@ def judge_pairs(
         replies = model.generate([judge_messages(pair), judge_messages(pair, swapped=True)], max_tokens=max_tokens)
         (one, why), (two, why_two) = (_read_judgement(r.text, swapped) for r, swapped in zip(replies, (False, True)))
         together = None if one is None or two is None else one if one == two else "tie"
-        out.append(Judged(pair.id, together, (one, two), (why, why_two)))
+        out.append(JudgedPair(pair.id, together, (one, two), (why, why_two)))
     return out
 
 # %% ../../nbs/evaluate/02_judge.ipynb #cee4acb5
 @dataclass(frozen=True)
-class Agreement:
+class JudgeAgreement:
     "How far a judge agrees with people (MaLP §4.6: .72 and 84 % on 100 pairs)."
     pearson: float | None   # None: nobody rated, or one side never varies
     accuracy: float | None  # share of equal verdicts; None: nobody rated
@@ -317,17 +317,17 @@ class Agreement:
 def judge_agreement(
     human: Sequence[str | None],  # of VERDICTS; None where nobody rated
     judge: Sequence[str | None],  # of the same pairs in the same order
-) -> Agreement:
+) -> JudgeAgreement:
     """Pearson's correlation and accuracy of a judge against people, over the pairs that both rated (MaLP §4.6). Raises
     `ValueError` for lists of different length."""
     if len(human) != len(judge):
         raise ValueError(f"got {len(human)} human and {len(judge)} automatic verdicts; give both for the same pairs")
     check_verdicts((*human, *judge))
     both = [(VERDICTS[h], VERDICTS[j]) for h, j in zip(human, judge) if h is not None and j is not None]
-    if not both: return Agreement(None, None, 0)
+    if not both: return JudgeAgreement(None, None, 0)
     h, j = np.array(both, float).T
     varies = h.std() > 0 and j.std() > 0
-    return Agreement(float(np.corrcoef(h, j)[0, 1]) if varies else None, float((h == j).mean()), len(both))
+    return JudgeAgreement(float(np.corrcoef(h, j)[0, 1]) if varies else None, float((h == j).mean()), len(both))
 
 # %% ../../nbs/evaluate/02_judge.ipynb #6152b516
 def blind_order(

@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.notes import Round
 from ..train.adapters import PersonalLM
-from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
+from ..answer.scorer import ASKING, STUDIED, MessageSearch, SaidAndText
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
@@ -100,7 +100,7 @@ def wishes(self: MalpAssistant, user: str) -> list[Memory]:
     return [m for m in told if "wish" in m.meta.get("flags", ())][::-1][:WISHES]
 
 # %% ../../nbs/malp/08_assistant.ipynb #e6c26aa6
-def sources(m: Memory) -> list[Source]:
+def sources(m: Memory) -> list[SaidAndText]:
     "The messages that a note came from."
     return [(t, str(m.meta.get("speaker", "user"))) for t in m.turns]
 
@@ -118,7 +118,7 @@ def in_notes(
 ) -> list[Hit]:                # in the order of the messages
     "Each message, or a note that keeps its words; without what the prompt shows word for word as the last rounds."
     newer = set(self.store.superseded(turn.user).values())     # these say more than their last message
-    notes_of: dict[Source, list[Memory]] = {}
+    notes_of: dict[SaidAndText, list[Memory]] = {}
     for h in notes:
         if len(h.item.turns) == 1 and h.item.id not in newer: notes_of.setdefault(sources(h.item)[0], []).append(h.item)
     last = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else ()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEARN', 'SUMMARIZE', 'MOST', 'Coordinator', 'in_order', 'EmbeddedCoordinator', 'learning', 'summarizing',
-           'LearnedNote', 'Learned', 'Judgement', 'Summary', 'checked_notes', 'CoordinatorError', 'PromptedCoordinator',
-           'check_coordinator']
+           'LearnedNote', 'Learned', 'Judgement', 'UserSummary', 'checked_notes', 'CoordinatorError',
+           'PromptedCoordinator', 'check_coordinator']
 
 # %% ../../nbs/malp/03_coordinator.ipynb #28136e6a
 import json
@@ -136,7 +136,7 @@ class Judgement:
     relevance: float | None = None
 
 @dataclass(frozen=True)
-class Summary:
+class UserSummary:
     "The answer to `summarizing`."
     notes: list[Judgement]
 
@@ -220,7 +220,7 @@ def checked_notes(
 class CoordinatorError(UnusableAnswer):
     "A model's notes of a round couldn't be used, neither at first nor when asked again."
 
-def _judged(notes: Sequence[Note], summary: Summary, keep: float | None, round: Round) -> list[Note]:
+def _judged(notes: Sequence[Note], summary: UserSummary, keep: float | None, round: Round) -> list[Note]:
     "The notes with relevance and type; raises `ValueError` unless each number comes once."
     numbers = [j.number for j in summary.notes]
     if sorted(numbers) != list(range(1, len(notes) + 1)):
@@ -268,11 +268,11 @@ def take(self: PromptedCoordinator, round: Round) -> list[Note]:
     """The notes of a round; raises `CoordinatorError`, and lets pass what a server raises that is down
     (`EndpointError`)."""
     def noted(text: str): return checked_notes(read_answer(text, Learned).notes, round)
-    def judged(text: str): return _judged(open_ones, read_answer(text, Summary), self.keep, round)
+    def judged(text: str): return _judged(open_ones, read_answer(text, UserSummary), self.keep, round)
     notes = self._ask("learning", learning(_check_round(round)), noted, Learned)
     open_ones = [n for n in notes if n.kept]
     if not open_ones: return notes
-    sure = iter(self._ask("summarizing", summarizing(open_ones), judged, Summary))
+    sure = iter(self._ask("summarizing", summarizing(open_ones), judged, UserSummary))
     return [next(sure) if n.kept else n for n in notes]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #594f4fd8

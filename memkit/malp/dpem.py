@@ -17,7 +17,7 @@ from ..reading.notes import Note, Round
 from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .triage import (
-    DPeMSettings, FlagTable, Known, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
+    DPeMSettings, FlagTable, KnownNote, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
     executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay, said_in, shown_of, state_of,
     triage, write_table)
 from ..reading.notes import may_be_tied
@@ -158,10 +158,11 @@ def _message(self: DPeM, user: str, m: Memory) -> str:
 
 # %% ../../nbs/malp/01_dpem.ipynb #93e4e6b2
 @patch
-def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[Known]:
+def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[KnownNote]:
     "Memories as notes are compared with them."
     ids, matrix = self.store.vectors(user, self.embedder.name)
-    return [Known(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"], frozenset(m.meta["flags"]), m.kind,
+    return [KnownNote(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"],
+                      frozenset(m.meta["flags"]), m.kind,
                   self._message(user, m), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
             for m in memories if m.kind in PLACES]
 
@@ -185,7 +186,7 @@ def _triaged(self: DPeM, user: str, round: Round, found: "Filtered", recalled: C
         f = triaged[i] = triage(n, vector, known, echoes, self.relate, s.nearest, said)
         if f.kind in ("duplicate", "update", "retraction"): replaced.add(f.old.id)
         if not found.reasons[i] and f.kind != "dropped" and not f.less:
-            earlier.append(Known(-1 - i, shown_of(n), vector, n.kind, frozenset(n.flags)))
+            earlier.append(KnownNote(-1 - i, shown_of(n), vector, n.kind, frozenset(n.flags)))
     return triaged
 
 # %% ../../nbs/malp/01_dpem.ipynb #c45aa4dc

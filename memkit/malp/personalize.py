@@ -36,7 +36,7 @@ from ..records import Hit, Memory, Message, utc_now
 from ..train.adapters import (
     AdapterStore, LoraShape, base_digest, lora_model, lora_weights, random_layers)
 from ..train.loop import NotFinite, OtherTraining, TrainSettings, Training, train
-from ..train.sequences import Example, answer_loss, chat_examples
+from ..train.sequences import TokenRow, answer_loss, chat_examples
 
 # %% ../../nbs/malp/11_personalize.ipynb #3005caa2
 if TYPE_CHECKING:
@@ -225,8 +225,8 @@ class TooLittle(ValueError):
 @dataclass(frozen=True)
 class Lessons:
     "What one user's weights learn from."
-    train: tuple[Example, ...] = field(repr=False)
-    held_out: tuple[Example, ...] = field(repr=False)
+    train: tuple[TokenRow, ...] = field(repr=False)
+    held_out: tuple[TokenRow, ...] = field(repr=False)
     rounds: int        # of the user's dialogues that are learned
     questions: int     # from notes, with memories and without
     digest: str        # of all tokens

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOVES', 'PLACES', 'Relate', 'WHOLE', 'CHANGED', 'SURE', 'ECHO', 'PAPER', 'SAID', 'STILL', 'Move', 'State', 'replay',
-           'state_of', 'row_of', 'moves_of', 'check_notes', 'filtered', 'note_words', 'Known', 'Triage', 'shown_of',
+           'state_of', 'row_of', 'moves_of', 'check_notes', 'filtered', 'note_words', 'KnownNote', 'Triage', 'shown_of',
            'said_in', 'about', 'nearest_of_turns', 'echoed', 'triage', 'avoided', 'DPeMSettings', 'FlagTable',
            'read_table', 'write_table', 'RoundWriter', 'Todo', 'memorize', 'executive']
 
@@ -185,7 +185,7 @@ Relate = Callable[[str, np.ndarray, Sequence[str], np.ndarray], tuple[int, Relat
 WHOLE = 40   # words of a message that is compared as a whole, at most
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class KnownNote:
     "What a note is compared with: a memory, or an earlier note of the same round."
     id: int                # the memory's; below 0 for a note of this round
     text: str
@@ -203,7 +203,7 @@ class Triage:
     "What triage decides for a note."
     kind: str                  # dropped, or one of labels.RELATIONS
     reason: str = ""
-    old: Known | None = None   # the known memory that it is related to
+    old: KnownNote | None = None   # the known memory that it is related to
     rest: str = ""             # update: what still holds of the old memory
     less: bool = False         # duplicate: it says less than the old memory, which stays
 
@@ -225,21 +225,22 @@ def about(type: str, text: str, flags: Iterable[str]) -> tuple[str, bool, bool]:
     t = text.lower()
     return type, "other person" in flags, type == "user-specific" and "the assistant" in t and "the user" not in t
 
-def _related(text: str, vector: np.ndarray, known: Sequence[Known], relate: Relate) -> tuple[Known, Relation] | None:
+def _related(
+    text: str, vector: np.ndarray, known: Sequence[KnownNote], relate: Relate) -> tuple[KnownNote, Relation] | None:
     "The memory that most probably is related to a text, and how."
     if not known: return None
     found = relate(text, vector, [k.said or k.text for k in known], np.stack([k.vector for k in known]))
     return (known[found[0]], found[1]) if found and found[1].probability >= SURE else None
 
 # %% ../../nbs/malp/02_triage.ipynb #b0a0df65
-def _near(vector: np.ndarray, known: Sequence[Known], nearest: float) -> list[Known]:
+def _near(vector: np.ndarray, known: Sequence[KnownNote], nearest: float) -> list[KnownNote]:
     return [k for k in known if k.vector@vector >= nearest]
 
 # %% ../../nbs/malp/02_triage.ipynb #fb07f0db
 def nearest_of_turns(
-    known: Mapping[int, Sequence[Known]],    # by note: the memories near it
+    known: Mapping[int, Sequence[KnownNote]],    # by note: the memories near it
     vectors: Mapping[int, np.ndarray],       # by note: [dim], unit length
-) -> dict[int, list[Known]]:                 # by note
+) -> dict[int, list[KnownNote]]:                 # by note
     "Of a known message that is compared as a whole, only the memory nearest to any note, for that note alone."
     best: dict[str, tuple[float, int, int]] = {}
     for i, near in known.items():
@@ -262,7 +263,7 @@ def echoed(
     return len(words & known)/len(words) if words else 0.
 
 # %% ../../nbs/malp/02_triage.ipynb #983ed1ea
-def _heard_again(note: Note, vector: np.ndarray, recalled: Sequence[Known], relate: Relate, nearest: float) -> str:
+def _heard_again(note: Note, vector: np.ndarray, recalled: Sequence[KnownNote], relate: Relate, nearest: float) -> str:
     "Why a sentence of the assistant isn't learned: it repeats or changes what it was shown; '' where it does neither."
     mine = about(note.kind, shown_of(note), note.flags)
     alike = [k for k in _near(vector, recalled, nearest) if about(k.type, k.text, k.flags) == mine]
@@ -271,8 +272,8 @@ def _heard_again(note: Note, vector: np.ndarray, recalled: Sequence[Known], rela
     return "recalled, not said again" if echo or echoed(note.text, [k.text for k in recalled]) >= ECHO else ""
 
 # %% ../../nbs/malp/02_triage.ipynb #ff3ec50a
-def _tied(note: Note, vector: np.ndarray, known: Sequence[Known], relate: Relate, nearest: float,
-          said: str) -> tuple[Known, Relation] | None:
+def _tied(note: Note, vector: np.ndarray, known: Sequence[KnownNote], relate: Relate, nearest: float,
+          said: str) -> tuple[KnownNote, Relation] | None:
     "What a note is related to: a memory, else an earlier note of its round."
     mine = about(note.kind, shown_of(note), note.flags)
     alike = [k for k in _near(vector, known, nearest)
@@ -287,8 +288,8 @@ def _tied(note: Note, vector: np.ndarray, known: Sequence[Known], relate: Relate
 def triage(
     note: Note,
     vector: np.ndarray,              # [dim], unit length
-    known: Sequence[Known],
-    recalled: Sequence[Known],       # what the assistant was shown when it answered
+    known: Sequence[KnownNote],
+    recalled: Sequence[KnownNote],       # what the assistant was shown when it answered
     relate: Relate = best_relation,
     nearest: float = .1,             # cosine below which nothing is compared
     said: str = "",                  # the short message that the note is from; '': the note is compared alone

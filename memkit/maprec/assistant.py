@@ -17,14 +17,15 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
+from ..records import ProfileChange as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .network import from_others
 from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
-    OTHER, PREFERENCE, RECOMMEND, Change, PromptedDetector, PromptedUpdater, apply)
+    OTHER, PREFERENCE, RECOMMEND, ProfileChange, PromptedDetector, PromptedUpdater, apply)
 from .frames import FrameReader, Linker
 from .items import (
-    LISTS, RATING, Catalogue, Item, Rated, Row, catalogue_of, full_catalogue, history, named, not_to_offer, note, noted,
+    LISTS, RATING, Catalogue, Item, ProfileRow, Rated, catalogue_of, full_catalogue, history, named, not_to_offer,
+    note, noted,
     profile, rated_of, row_key, take_back)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
@@ -33,7 +34,7 @@ from .recommend import (
     EVERYTHING, Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged,
     listed_said, opinions, profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
 from .request_parsing import People
-from .understanding import SETTLED, Talk, Understood, ask_which, understand
+from .understanding import SETTLED, DialogueState, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
@@ -87,13 +88,13 @@ class MapAssistant(Assistant):
         super().__init__(store, model, settings, clock)
         self.catalogue, self.detector, self.updater, self.frames = catalogue, detector, updater, frames
         self.predictor, self.space, self.people = predictor, space, People(catalogue)
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, DialogueState] = {}
 
 # %% ../../nbs/maprec/12_assistant.ipynb #efc25f3b
 @patch
-def talk(self: MapAssistant, user: str) -> Talk:
+def talk(self: MapAssistant, user: str) -> DialogueState:
     "The state of the conversation with `user`."
-    return self._talks.get(user, Talk())
+    return self._talks.get(user, DialogueState())
 
 @patch
 def finish(self: MapAssistant, user: str, session: str) -> None:
@@ -127,7 +128,7 @@ def feedback(self: MapAssistant, user: str, memory_id: int, correct: bool, revis
     return judged
 
 # %% ../../nbs/maprec/12_assistant.ipynb #1b85ba64
-def after(rated: Sequence[Rated], changes: Sequence[Change]) -> list[Rated]:
+def after(rated: Sequence[Rated], changes: Sequence[ProfileChange]) -> list[Rated]:
     "A profile with changes applied, without writing anything; unknown titles are left out."
     now = {row_key(r.item): r for r in rated}
     for c in changes:
@@ -261,7 +262,7 @@ def words(
 # %% ../../nbs/maprec/12_assistant.ipynb #3d3ab0da
 def reminder(
     doubted: Item | None,
-    changes: Sequence[Change],
+    changes: Sequence[ProfileChange],
 ) -> str:
     "A question for the rating that was called wrong, unless this message gives it."
     if not doubted or any(c.item == doubted for c in changes): return ""
@@ -285,7 +286,7 @@ def read(self: MapAssistant, turn: Turn) -> Turn:
 # %% ../../nbs/maprec/12_assistant.ipynb #27110554
 UNASKED = "counted, and in no prompt: the language model wasn't asked"
 
-def considered_of(assistant: MapAssistant, user: str, made: Made, rows: Sequence[Row],
+def considered_of(assistant: MapAssistant, user: str, made: Made, rows: Sequence[ProfileRow],
                   shown: Sequence[Rated] | None) -> list[Considered]:
     "The stored ratings nearest to the turn's items, the most similar first. None: the model isn't asked."
     s, view, out = assistant.settings, assistant.store.in_force(user, RATING), []
@@ -421,7 +422,7 @@ def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     return memories, turns
 
 # %% ../../nbs/maprec/12_assistant.ipynb #831c67b5
-def _now_about(talk: Talk, u: Understood, made: Made) -> Talk:
+def _now_about(talk: DialogueState, u: Understood, made: Made) -> DialogueState:
     "The next meaning of 'the second one' and 'it'; a rating in passing keeps the last list."
     talk = replace(talk, doubted=None, forget=u.scope if u.act == "delete" else "", which=u.which)
     if u.which: talk = replace(talk, told=talk.told | {title_key(u.which.title)})

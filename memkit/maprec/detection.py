@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECOMMEND', 'PREFERENCE', 'OTHER', 'SPLITS', 'LONGEST', 'MOST_ROWS', 'Detected', 'decided', 'labelled_messages',
-           'Change', 'without_orders', 'apply', 'labelled_updates', 'detection_messages', 'AnsweredTypes',
+           'ProfileChange', 'without_orders', 'apply', 'labelled_updates', 'detection_messages', 'AnsweredTypes',
            'PromptedDetector', 'update_messages', 'AnsweredRow', 'AnsweredRows', 'stands_in', 'believed',
            'PromptedUpdater']
 
@@ -75,7 +75,7 @@ def labelled_messages(
 
 # %% ../../nbs/maprec/03_detection.ipynb #4e97747e
 @dataclass(frozen=True)
-class Change:
+class ProfileChange:
     "One change of the profile that a message asks for (MAP §4.4)."
     action: str             # 'rate' or 'take back'
     title: str              # as in the catalogue; an unknown one in the message's words
@@ -105,7 +105,7 @@ def without_orders(
     return re.sub(r"[^.!?\n]+", lambda m: " "*len(m[0]) if _ORDER.search(m[0]) else m[0], text)
 
 # %% ../../nbs/maprec/03_detection.ipynb #b2b4a953
-def _applied(store: "MemoryStore", user: str, c: Change, turns: tuple[str, ...]) -> Memory | None:
+def _applied(store: "MemoryStore", user: str, c: ProfileChange, turns: tuple[str, ...]) -> Memory | None:
     "One change, written."
     item = c.item or unknown_item(c.title, c.domain)
     if c.action == "rate": return put_rating(store, user, Rated(item, c.rating, source="".join(turns)), turns)
@@ -119,7 +119,7 @@ def _applied(store: "MemoryStore", user: str, c: Change, turns: tuple[str, ...])
 def apply(
     store: "MemoryStore",
     user: str,
-    changes: Iterable[Change],
+    changes: Iterable[ProfileChange],
     turn: str | None = None,   # where the user said so
 ) -> list[Memory]:             # the ratings in force, and the history's entries for those taken back
     """Write changes into the profile, all or none (MAP §4.4).
@@ -262,7 +262,7 @@ def believed(
     text: str,                        # the message
     titles: "Linker | None" = None,   # a catalogue's; None: no title is known
     about: Item | None = None,        # what the conversation was last about
-) -> Change:
+) -> ProfileChange:
     "A listed row as a change, checked against the message. Raises `ValueError` with the problem."
     title = clean_text(row.title)
     name = repr(title[:60])
@@ -277,7 +277,7 @@ def believed(
     reason = "taken back" if back else "a number in the message" if row.stated else "judged from the words"
     if about and not stands_in(title, text): item = about
     known = {"title": item.title, "domain": item.domain} if item else {"title": title}
-    return Change(action=row.action, rating=row.rating, item=item, words=row.words, reason=reason, **known)
+    return ProfileChange(action=row.action, rating=row.rating, item=item, words=row.words, reason=reason, **known)
 
 # %% ../../nbs/maprec/03_detection.ipynb #823c6b16
 MOST_ROWS = 20   # of a message
@@ -291,11 +291,11 @@ class PromptedUpdater:
 
 # %% ../../nbs/maprec/03_detection.ipynb #d3a85705
 @patch
-def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list[Change]:
+def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list[ProfileChange]:
     """In the order of the answer, each title once, with its last change. Raises `TypeError` or `ValueError` for
     what is no text or an empty one, `UnusableAnswer` where the model's answer can't be used."""
     shown, kept = _shown(text), {}
-    def read(answer: str) -> list[Change]:
+    def read(answer: str) -> list[ProfileChange]:
         rows, problems = read_answer(answer, AnsweredRows).rows[:MOST_ROWS], []
         kept.clear()
         for row in rows:

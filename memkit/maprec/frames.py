@@ -19,9 +19,9 @@ from fastcore.basics import patch
 from ..search.bm25 import STOP_WORDS
 from ..records import check_text
 from ..search.documents import common_words
-from .detection import PREFERENCE, RECOMMEND, Change, Detected, decided, without_orders
+from .detection import PREFERENCE, RECOMMEND, ProfileChange, Detected, decided, without_orders
 from .items import Catalogue, Item, clean_text, unknown_item
-from ..reading.labels import TITLE_ACTS, Known, Title, TitleList, known_titles, marks, title_key
+from ..reading.labels import TITLE_ACTS, TitleSpan, Title, TitleList, known_titles, marks, title_key
 from ..reading.reader import Mention, TitleReading
 from ..reading.title_reader import TitleReader, load_title_reader
 
@@ -203,7 +203,7 @@ RATES, ROW, ACT, BACK, DOMAIN = .9, .8, .5, .6, .9
 # %% ../../nbs/maprec/04_frames.ipynb #196eb2e6
 class ToldTitles(TitleList):
     "A list of titles whose names never overlap with a score in the text."
-    def find(self, text: str, slips: bool = False) -> list[Known]:
+    def find(self, text: str, slips: bool = False) -> list[TitleSpan]:
         "Names in a text, in order, without overlaps."
         for a, b, _ in marks(text):
             if b - a > 2: text = text[:a] + "·"*(b - a) + text[b:]
@@ -366,7 +366,7 @@ def changes(
     self: FrameReader,
     text: str,
     about: Item | None = None,   # the previous title, for 'make that a 3'
-) -> list[Change]:               # in the order of the text, one of each title
+) -> list[ProfileChange]:               # in the order of the text, one of each title
     "The rows that a message asks for (MAP §4.4). Raises `TypeError` or `ValueError` for a wrong input."
     acts, out, least = self.read(text).acts, {}, {}
     if acts["rate"] > RATES: least["rate"] = ROW
@@ -378,13 +378,13 @@ def changes(
     if out: return list(out.values())
     named = self.unmarked(text)
     if acts["delete"] > ACT:
-        return [Change("take back", m.title, None, m.item, text.strip()[:200], "to be deleted",
+        return [ProfileChange("take back", m.title, None, m.item, text.strip()[:200], "to be deleted",
                        domain=m.domain or "films") for m in named]
     return self._about(text, about) if about and not named and max(acts["rate"], acts["take_back"]) > ACT else []
 
 # %% ../../nbs/maprec/04_frames.ipynb #1bece6a3
 @patch
-def _change(self: FrameReader, text: str, m: Mention, about: Item | None) -> Change | None:
+def _change(self: FrameReader, text: str, m: Mention, about: Item | None) -> ProfileChange | None:
     "One title as a row; None where its words are no title."
     link, words = self._link(text, m), re.findall(r"\w+", m.words.lower())
     if points(m.words) and (about or m.words.islower()):
@@ -394,18 +394,18 @@ def _change(self: FrameReader, text: str, m: Mention, about: Item | None) -> Cha
     year = key.isdecimal() and int(key) in _years(text)
     if not link.item and (stop or year or key in ("", "the", "a", "an")): return None
     why = f"{'a score in the text' if m.said else 'how it is spoken of'}; read as {m.role} ({m.share:.2f})"
-    return Change(action="take back" if m.role == "take_back" else "rate", title=link.title,
+    return ProfileChange(action="take back" if m.role == "take_back" else "rate", title=link.title,
                   rating=m.rating, item=link.item, words=text.strip()[:200], reason=why, score=m.share,
                   domain=link.item.domain if link.item else link.domain, options=() if link.item else link.options)
 
 # %% ../../nbs/maprec/04_frames.ipynb #da3d578b
 @patch
-def _about(self: FrameReader, text: str, about: Item) -> list[Change]:
+def _about(self: FrameReader, text: str, about: Item) -> list[ProfileChange]:
     "The row of a message that rates and names no title: about `about`, by its score or the stars of its words."
     acts, scores = self.read(text).acts, [value for _, _, value in marks(plain_of(text))]
     back = not scores and acts["take_back"] > acts["rate"]
     spoken = [m for m in self.read(text, f"You mean {about.title}?").mentions if m.before and m.role == "rate"]
     stars = None if back else scores[-1] if scores else spoken[0].rating if spoken else None
     why = "taken back" if back else "a score in the text" if scores else "how it is spoken of"
-    return [Change("take back" if back else "rate", about.title, stars, about, text.strip()[:200],
+    return [ProfileChange("take back" if back else "rate", about.title, stars, about, text.strip()[:200],
                    f"{why}; of what was spoken of before", acts["take_back" if back else "rate"], about.domain)]

@@ -6,8 +6,8 @@
 __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS', 'LIST', 'LISTS', 'clean_text', 'check_domain',
            'letters', 'Item', 'check_rating', 'Rated', 'title_line', 'rating_line', 'named', 'row_key', 'unknown_item',
            'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings',
-           'rated_of', 'Row', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'frame', 'noted',
-           'note', 'not_to_offer']
+           'rated_of', 'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'frame',
+           'noted', 'note', 'not_to_offer']
 
 # %% ../../nbs/maprec/01_items.ipynb #289db8bc
 import csv
@@ -408,7 +408,7 @@ def rated_of(
 
 # %% ../../nbs/maprec/01_items.ipynb #927836b0
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     "A row of a profile: a rating in force, and the memory that holds it."
     memory_id: int
     rated: Rated
@@ -417,9 +417,9 @@ class Row:
 @dataclass
 class _Parsed:
     version: int
-    by_memory: dict[int, tuple]            # the store's row, then what it says: key, order, `Row` (None: taken back)
-    rows: tuple[Row, ...]                  # in time order
-    current: dict[tuple[str, str], tuple]  # by domain and item: memory, `Row` or None
+    by_memory: dict[int, tuple]      # the store's row, then what it says: key, order, `ProfileRow` (None: taken back)
+    rows: tuple[ProfileRow, ...]                  # in time order
+    current: dict[tuple[str, str], tuple]  # by domain and item: memory, `ProfileRow` or None
     ids: weakref.ref | None = None         # of the store's own array: dies when the store lets go of the rows
 
 # %% ../../nbs/maprec/01_items.ipynb #dc52d2c7
@@ -428,7 +428,7 @@ def _said(memory: Memory) -> tuple:
     item = memory.meta["item"]
     if memory.meta["rating"] is None: return (item["domain"], item["id"]), None, None
     rated = rated_of(memory)
-    return row_key(rated.item), (rated.at or memory.at, memory.id), Row(memory.id, rated)
+    return row_key(rated.item), (rated.at or memory.at, memory.id), ProfileRow(memory.id, rated)
 
 # %% ../../nbs/maprec/01_items.ipynb #22746a79
 def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
@@ -460,7 +460,7 @@ def _rows(store: "MemoryStore", user: str) -> _Parsed:
 def profile(
     store: "MemoryStore",
     user: str,
-) -> tuple[Row, ...]:   # by time of rating; without a date, of learning. () for somebody unknown
+) -> tuple[ProfileRow, ...]:   # by time of rating; without a date, of learning. () for somebody unknown
     "A user's ratings in force (MAP §3)."
     return _rows(store, user).rows
 

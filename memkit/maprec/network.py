@@ -19,8 +19,9 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..files import cache_dir, make_once
-from .classical import (
-    Biases, Factors, Known, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
+from memkit.maprec.classical import (
+    Biases, Factors, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen,
+    similarities, star_of)
 from .items import Catalogue, Item, Rated
 from .ratings import Ratings, genre_matrix
 from .own_ratings import ItemSpace, OwnRatings, Predictor, in_common, shares_around
@@ -28,7 +29,7 @@ from ..reading.reader import softmax
 
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
 @dataclass(frozen=True)
-class Windows(Known):
+class Windows(PredictorInput):
     "Training cases, one per row."
     user: np.ndarray    # int[n], index into `ratings.users`
     truth: np.ndarray   # float32[n]
@@ -97,7 +98,7 @@ def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
 
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
-    s: Seen,
+    s: TrainingRatings,
     items: Catalogue,
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> Statistics:
@@ -141,7 +142,7 @@ class _View:
         return np.where(self.there, weight*values, 0).sum(1)/(np.where(self.there, weight, 0).sum(1) + shrink)
 
 # %% ../../nbs/maprec/07_network.ipynb #78e3c125
-def _view(s: Statistics, c: Known) -> _View:
+def _view(s: Statistics, c: PredictorInput) -> _View:
     known, h = np.where(c.there, c.known, -1), c.there.sum(1).astype(float)
     return _View(s, c.there, known, c.known_rating, c.target, h, s.biases.residuals(c), s.biases.user_offset(c))
 
@@ -211,13 +212,13 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
 
 # %% ../../nbs/maprec/07_network.ipynb #90828a18
 def _factor_features(v: _View) -> dict[str, np.ndarray]:
-    moments = [f.moments(Known(v.known, v.rating, v.target)) for f in v.s.factors]
+    moments = [f.moments(PredictorInput(v.known, v.rating, v.target)) for f in v.s.factors]
     return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
 
 # %% ../../nbs/maprec/07_network.ipynb #31fa6732
 def features(
     s: Statistics,
-    cases: Known,
+    cases: PredictorInput,
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
     "All features of each case."
     v = _view(s, cases)
@@ -226,7 +227,7 @@ def features(
 # %% ../../nbs/maprec/07_network.ipynb #e568fca6
 def matrix(
     s: Statistics,
-    cases: Known,
+    cases: PredictorInput,
     batch: int = 20_000,   # cases at once: memory
 ) -> np.ndarray:           # float32[n, features]
     "`features` of many cases as one matrix."
@@ -375,18 +376,18 @@ class StarPredictor:
         "Similarities of items, by the people who rated both."
         return self.statistics.similar
 
-    def by_level(self, cases: Known) -> np.ndarray:
+    def by_level(self, cases: PredictorInput) -> np.ndarray:
         "Probability of each level, float[n, levels]."
         return self.network.shares(matrix(self.statistics, cases))
 
 # %% ../../nbs/maprec/07_network.ipynb #2bd0f1d7
 @patch
-def shares(self: StarPredictor, cases: Known) -> np.ndarray:
+def shares(self: StarPredictor, cases: PredictorInput) -> np.ndarray:
     "Probability of each whole star, float[n, 5]."
     return whole_stars(self.by_level(cases), self.levels)
 
 @patch
-def predict(self: StarPredictor, cases: Known) -> np.ndarray:
+def predict(self: StarPredictor, cases: PredictorInput) -> np.ndarray:
     "The median level, float[n]."
     return median_level(self.by_level(cases), self.levels)
 
@@ -505,7 +506,7 @@ def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.n
 @patch
 def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
-    cases = Known(known, rating, target)
+    cases = PredictorInput(known, rating, target)
     if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(cases))
     return shares_around(self.learned.predict(cases), np.ones(len(target)))
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Similar', 'SELECTIONS', 'LABELS', 'genre_overlap', 'cosine', 'select', 'opening', 'asked_line', 'rating_prompt',
-           'rating_probabilities', 'decode', 'Calibration', 'fit_calibration', 'rate_many', 'without_brackets',
+           'rating_probabilities', 'decode', 'LabelCalibration', 'fit_calibration', 'rate_many', 'without_brackets',
            'figure_4_messages', 'vanilla_messages', 'prefix_tree', 'prefix_tree_probabilities', 'asked_probabilities',
            'masked', 'shuffled']
 
@@ -127,7 +127,7 @@ def decode(
 
 # %% ../../nbs/maprec/05_prediction.ipynb #596de300
 @dataclass(frozen=True)
-class Calibration:
+class LabelCalibration:
     "A label prior and a temperature."
     prior: tuple[float, ...] = (0.,)*len(LABELS)  # added to the log-probabilities
     temperature: float = 1.                       # above 0; larger: less confident
@@ -140,7 +140,7 @@ class Calibration:
 def fit_calibration(
     shares: np.ndarray,        # [n, 5], of training users
     truth: Sequence[int],      # [n] whole stars, 1..5
-) -> Calibration:
+) -> LabelCalibration:
     """Prior and temperature with the largest likelihood. Raises `ValueError` for no data, or for truths that
     aren't whole stars."""
     from scipy.optimize import minimize
@@ -158,7 +158,7 @@ def fit_calibration(
         return -(given*log_q).sum()/len(y) + 5e-5*w @ w, slope + 1e-4*w
     sharpness, *prior = minimize(loss, np.eye(6)[0], jac=True, options={"gtol": 1e-8}).x
     # a model that says the opposite of the truth is ignored, not inverted
-    return Calibration(tuple((prior - np.mean(prior)).tolist()), float(1/max(sharpness, 1e-3)))
+    return LabelCalibration(tuple((prior - np.mean(prior)).tolist()), float(1/max(sharpness, 1e-3)))
 
 # %% ../../nbs/maprec/05_prediction.ipynb #53b79f69
 def rate_many(

@@ -19,7 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
-from .detection import Change
+from .detection import ProfileChange
 from .items import (
     Catalogue, Item, LENGTH_UNITS, Rated, named, rating_line, row_key, title_line, unknown_item)
 from .own_ratings import ItemSpace, Predictor, expected, in_common
@@ -420,7 +420,7 @@ def tell(
 
 # %% ../../nbs/maprec/09_recommend.ipynb #39bc12ae
 def confirm(
-    changes: Sequence[Change],
+    changes: Sequence[ProfileChange],
     rated: Sequence[Rated],   # the profile before
 ) -> list[str]:
     "A confirmation for each change."
@@ -428,7 +428,7 @@ def confirm(
     return [_confirm(c, stars.get(row_key(c.item or unknown_item(c.title, c.domain)))) for c in changes]
 
 # %% ../../nbs/maprec/09_recommend.ipynb #2e62d343
-def _confirm(c: Change, old: float | None) -> str:
+def _confirm(c: ProfileChange, old: float | None) -> str:
     name = named(c.item) if c.item else f"“{c.title}”"
     if c.action != "rate":
         return f"Taken back: your {old:g} for {name}." if old else f"There was no rating of {name} to take back."

@@ -18,7 +18,7 @@ from typing import Literal
 from fastcore.basics import patch
 
 from .corrections import (
-    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, Said, is_backed, is_personal, of_nobody,
+    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, CorrectionSentence, is_backed, is_personal, of_nobody,
     read_conversation, says_nothing, topic_of, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
@@ -37,7 +37,7 @@ TOLD = .5     # the same for what users tell about themselves
 FAINT = .1    # with no likelier sentence, and none that the assistant took up, the correction is irrelevant
 LITTLE = .1   # probability of being worth remembering below which words tell nothing: "That's wrong."
 
-def _news(r: Read) -> list[Said]:
+def _news(r: Read) -> list[CorrectionSentence]:
     "The new statements of a message."
     if r.withdrawn: return []
     told = [x for x in r.said if x.use in ("statement", "question") and not x.known]
@@ -78,12 +78,12 @@ def _cited(r: Read, *others: str) -> tuple[str, ...]: return tuple(dict.fromkeys
 # %% ../../nbs/mark/04_agents.ipynb #3334234a
 OPTIONS = "The user gives options to choose from and expects one of them."
 
-def _own(x: Said) -> bool:
+def _own(x: CorrectionSentence) -> bool:
     "Is the sentence a fact about its user?"
     return x.use == "statement" and bool(x.whose) and x.keep >= TOLD and not points_back(x.text) and not x.supposed
 
 # %% ../../nbs/mark/04_agents.ipynb #64979146
-def _wish(said: Sequence[Said]) -> list[tuple[str, str, float]]:
+def _wish(said: Sequence[CorrectionSentence]) -> list[tuple[str, str, float]]:
     "The wishes of a message as one memory: (text, reason, strength)."
     wished = [x for x in said if x.use == "wish"]
     words = cut(" ".join(x.text for x in wished), LONGEST)
@@ -92,7 +92,7 @@ def _wish(said: Sequence[Said]) -> list[tuple[str, str, float]]:
     return [(text, "format", .8)] if wished else []
 
 # %% ../../nbs/mark/04_agents.ipynb #95cca32f
-def _of_sentence(x: Said, r: Read) -> list[tuple[str, str, float]]:
+def _of_sentence(x: CorrectionSentence, r: Read) -> list[tuple[str, str, float]]:
     "(text, reason, strength) of what one sentence tells about its user; wishes aside."
     if x.use in (*EMPTY, "order", "wish") or x.known: return []
     short = [(f"{a} means {b}", "abbreviation", 1.) for a, b in abbreviations(x.text)]

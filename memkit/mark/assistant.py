@@ -30,7 +30,7 @@ from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
 from .search import (
-    Caller, Policy, RefinedSearch, SearchSettings, Seen, considered, read_policy, record_seen, who_saw, why)
+    Caller, Policy, RefinedSearch, SearchSettings, SeenBy, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
 from ..reading.gate import load_gate
 from ..reading.reader import load_reader
@@ -409,7 +409,7 @@ def reject(self: MarkAssistant, id: int, by: str) -> Receipt:
     return reject(self.store, id, self.check_user(by))
 
 @patch
-def audit(self: MarkAssistant, memory_id: int) -> list[Seen]:
+def audit(self: MarkAssistant, memory_id: int) -> list[SeenBy]:
     "Who was shown a shared memory, when and by which turn (MARK §1.2). Raises `LookupError` where it isn't shared."
     return who_saw(self.store, DOMAIN, memory_id)
 

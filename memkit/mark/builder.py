@@ -18,7 +18,7 @@ from fastcore.basics import patch
 
 from .corrections import INJECTED, record_of
 from .conflict_resolution import (
-    BuilderSettings, Resolution, Step, new_meta, relations, resolve, said_at, sources_of, with_sources)
+    BuilderSettings, Resolution, ResolutionStep, new_meta, relations, resolve, said_at, sources_of, with_sources)
 from .maintain import QuorumSettings, Settled, move_aside, revive, settle
 from .refined import (
     Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, found_by)
@@ -220,7 +220,7 @@ def release(
     id: int,                # of a held memory
     by: str = "",           # the reviewer; '': enough people have said it
     settings: BuilderSettings = BuilderSettings(),
-) -> tuple[Step, ...]:      # what became of it in the domain, and of other memories
+) -> tuple[ResolutionStep, ...]:      # what became of it in the domain, and of other memories
     "Share a memory that was held back. Raises `LookupError` where it isn't in quarantine."
     once = Remembered(embedder, keep=True)
     store.in_force(DOMAIN, once.name)
@@ -279,7 +279,7 @@ def confirmed(
     embedder: Embedder,     # the one that the memories are searched with
     q: Quarantine,
     settings: BuilderSettings = BuilderSettings(),
-) -> tuple[Step, ...]:
+) -> tuple[ResolutionStep, ...]:
     "Share what enough people have said by now."
     if q.contributors == 1: return ()
     out, waiting = [], {m.id: m for m in store.list(DOMAIN, kind=HELD) if not m.meta["held"]}
@@ -335,10 +335,10 @@ def extracted(
 class BuildReport:
     "What a conversation changed."
     conversation: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ResolutionStep, ...] = ()
     repeated: bool = False   # everything in it was built before
 
-    def of(self, what: str) -> tuple[Step, ...]:
+    def of(self, what: str) -> tuple[ResolutionStep, ...]:
         "The steps of one kind: added, merged, superseded or dropped."
         return tuple(s for s in self.steps if s.what == what)
 
@@ -389,7 +389,7 @@ def _check_said(store: "MemoryStore", conversation: Conversation):
 # %% ../../nbs/mark/06_builder.ipynb #662a7f3c
 @patch
 def _write(self: Builder, owner: str, conversation: Conversation, found: Sequence[tuple[Refined, np.ndarray]],
-           embedder: Remembered) -> list[Step] | None:   # None: everything was read before
+           embedder: Remembered) -> list[ResolutionStep] | None:   # None: everything was read before
     "Put what is new of a conversation into one owner's rows, all of it or nothing; memories come with their vectors."
     store, now = self.store, self.clock()
     store.in_force(owner, embedder.name)   # what a transaction reads isn't kept for the next one; this is
@@ -416,10 +416,11 @@ def _take(self: Builder, p: Resolution, r: Refined, vector: np.ndarray, read: Co
     elif p.owner != DOMAIN or not self.quarantine.keeps(p, r, vector): resolve(p, r, vector)
 
 # %% ../../nbs/mark/06_builder.ipynb #5a1d0c61
-def _by_vote(change: Settled) -> Iterable[Step]:
+def _by_vote(change: Settled) -> Iterable[ResolutionStep]:
     "What the votes changed after all else, as steps: what is in force once more, and what gave way."
-    if change.again: yield Step("added", RESIDUAL, change.memory, None, f"memory {change.again} once more, by votes")
-    for old in change.gave_way: yield Step("superseded", RESIDUAL, old, change.memory, change.reason)
+    if change.again:
+        yield ResolutionStep("added", RESIDUAL, change.memory, None, f"memory {change.again} once more, by votes")
+    for old in change.gave_way: yield ResolutionStep("superseded", RESIDUAL, old, change.memory, change.reason)
 
 
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa

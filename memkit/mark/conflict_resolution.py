@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'BuilderSettings', 'other_answer', 'compared',
            'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta', 'joined',
-           'Claim', 'contest', 'claim_of', 'carry_over', 'once_more', 'Step', 'said_at', 'Resolution', 'resolve']
+           'ConflictSide', 'contest', 'claim_of', 'carry_over', 'once_more', 'ResolutionStep', 'said_at', 'Resolution',
+           'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re
@@ -210,7 +211,7 @@ def joined(
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #9ac13128
 @dataclass(frozen=True)
-class Claim:
+class ConflictSide:
     "What counts for one of two contradicting memories."
     source: str            # one of refined.SOURCES; user where a user called it right
     by: frozenset[str]     # who said it, and who else called it right
@@ -220,8 +221,8 @@ class Claim:
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #df172b8a
 def contest(
-    new: Claim,
-    old: Claim,
+    new: ConflictSide,
+    old: ConflictSide,
 ) -> tuple[bool, str]:     # does the new one win; why, in words with the numbers
     "Who wins a contradiction (ours; MARK, abstract): whose words, then trust, then feedback, then recency."
     if new.source != old.source: return new.source == "user", "a user's words outweigh the assistant's own"
@@ -243,14 +244,14 @@ def claim_of(
     events: Sequence["Event"],   # its owner's log, or the part about it
     alias_of_owner: str = "",    # pseudonym of the user whose memory it is; '' for the domain's
     settings: TrustSettings = PAPER,
-) -> Claim:
+) -> ConflictSide:
     "What counts for a stored memory (MARK, appendix 1: trust; §1.2: feedback)."
     record = record_of(events, memory.id)
     of = [s for s in sources_of(memory) if s["source"] == memory.meta["source"]]
     said = {alias_of_owner or s["by"] for s in of}
     confirmed = {r.by for r in record if r.outcome is True}
     last = max((datetime.fromisoformat(s["at"]) for s in of), default=memory.at)
-    return Claim(
+    return ConflictSide(
         "user" if confirmed else memory.meta["source"], frozenset(said | confirmed),
         replay((r.outcome for r in record), settings).score, feedback_score(memory.correct, memory.incorrect), last)
 
@@ -287,7 +288,7 @@ def once_more(
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #cc10cae9
 @dataclass(frozen=True)
-class Step:
+class ResolutionStep:
     "What became of one extracted memory, or of a stored one that was superseded."
     what: str              # added, merged, superseded or dropped
     kind: str              # one of refined.KINDS
@@ -336,7 +337,7 @@ def when(self: Resolution, r: Refined) -> datetime: return max(self.said[t] for 
 @patch
 def tell(self: Resolution, what: str, kind: str, memory: int | None, reason: str, other: int | None = None):
     "One more step of the report."
-    self.steps.append(Step(what, kind, memory, other, reason))
+    self.steps.append(ResolutionStep(what, kind, memory, other, reason))
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #c23c21c3
 @patch

@@ -6,11 +6,11 @@
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
            'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON',
            'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED',
-           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken',
-           'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed', 'Heard', 'heard',
-           'Read', 'read_conversation', 'Topic', 'topics', 'claims_of', 'standalone', 'topic_of', 'identifies',
-           'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'record_of', 'outcomes', 'trust_of',
-           'judge_memory', 'said_again', 'classification_of', 'classify']
+           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'CorrectionSentence',
+           'spoken', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed', 'Heard',
+           'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics', 'claims_of', 'standalone', 'topic_of',
+           'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'record_of', 'outcomes',
+           'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -101,7 +101,7 @@ def is_personal(
 
 # %% ../../nbs/mark/05_corrections.ipynb #19ce32ce
 @dataclass(frozen=True)
-class Said:
+class CorrectionSentence:
     "A sentence of the user, or a part of it, as it was read."
     text: str
     use: str              # statement, question, wish, check, agrees, nothing, or order
@@ -123,7 +123,7 @@ def _split(clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
     short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
     return grouped(use_of) if short else apart
 
-def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
+def _parts(sentence: str, clauses: Sequence[Clause]) -> list[CorrectionSentence]:
     "The sentence, or its parts where their uses differ or only some are about a person."
     groups, out = _split(clauses), []
     for use, own in groups:
@@ -131,20 +131,21 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
         about = whose(text, own)
         claim = claim_text(text) if use == "statement" and not about else ""
         supposed = all(c.certainty == "hypothesis" for c in own)
-        out.append(Said(text, use, about, claim, keep=max(c.keep for c in own), wish=max(map(wishing, own)),
+        keep, wish = max(c.keep for c in own), max(map(wishing, own))
+        out.append(CorrectionSentence(text, use, about, claim, keep=keep, wish=wish,
                         supposed=supposed))
     return out
 
 # %% ../../nbs/mark/05_corrections.ipynb #c200484a
 def spoken(
     message: str,
-) -> list[Said]:
+) -> list[CorrectionSentence]:
     "The sentences of a message, read. The rest of a quotation after an order belongs to the order."
     out, ordered, reader = [], False, load_reader()
     for (start, text), clauses in zip(chat_sentences(message), clauses_by_sentence(message, reader)):
         if not all(c.text in text for c in clauses): clauses = reader.clauses(text)   # one that goes over two sentences
         orders = ordered or gives_orders(text)
-        out += [Said(text, "order")] if orders else _parts(text, clauses)
+        out += [CorrectionSentence(text, "order")] if orders else _parts(text, clauses)
         quoted = len(re.findall(r'["“”„]', message[:start + len(text)])) % 2 == 1
         ordered = orders and quoted
     return out
@@ -276,7 +277,7 @@ class Read:
     about: str                   # the question that its answer belongs to
     root: str                    # the question that opened the topic
     about_turns: tuple[str, ...] # the turns that `about` comes from, the topic's first
-    said: tuple[Said, ...]
+    said: tuple[CorrectionSentence, ...]
     answer: tuple[str, ...]      # the statements of the answer, without lists and tables
     kind: str = ""               # what the message does to the previous answer, one of `labels.REPLIES`; or ''
     opens: bool = True           # it opens a topic
@@ -314,7 +315,7 @@ def _share(text: str, claims: Sequence) -> float:
     "The probability of the claim that contains the text, or is contained in it."
     return max((c.share for c in claims if c.text in text or text in c.text), default=0.)
 
-def _content(said: Sequence[Said], h: Heard) -> bool:
+def _content(said: Sequence[CorrectionSentence], h: Heard) -> bool:
     "Does the user accept the answer? A message without information can only accept, joke or doubt."
     joke, doubt = h.found.kinds["joke"], h.found.kinds["doubt"]
     if all(x.use in EMPTY for x in said):
@@ -323,10 +324,11 @@ def _content(said: Sequence[Said], h: Heard) -> bool:
     return h.kind in (*SETTLES, "question") and said[0].use in EMPTY
 
 # %% ../../nbs/mark/05_corrections.ipynb #dd67f6e5
-def _used(said: Sequence[Said], kinds: Mapping[str, float], kind: str) -> list[Said]:
+def _used(said: Sequence[CorrectionSentence], kinds: Mapping[str, float], kind: str) -> list[CorrectionSentence]:
     "The uses of the sentences, corrected by the kind of the whole message."
-    def as_statement(x: Said) -> Said: return replace(x, use="statement", claim="" if x.whose else claim_text(x.text))
-    def stays(x: Said) -> bool: return x.use == "order" or x.use == "statement" and bool(x.whose)
+    def as_statement(x: CorrectionSentence) -> CorrectionSentence:
+        return replace(x, use="statement", claim="" if x.whose else claim_text(x.text))
+    def stays(x: CorrectionSentence) -> bool: return x.use == "order" or x.use == "statement" and bool(x.whose)
     if kind == "doubt" and not any(x.use == "check" for x in said):
         asks = [i for i, x in enumerate(said) if x.use == "question"] or [0]
         said = [replace(x, use="check", claim="") if i in asks and x.use != "order" else x for i, x in enumerate(said)]
@@ -398,7 +400,7 @@ REPLIES = 3    # messages of one topic that are read together, the last
 
 # %% ../../nbs/mark/05_corrections.ipynb #dcec7d92
 @dataclass
-class Topic:
+class OpenQuestion:
     "A question with its answer, and what the user replied so far."
     asked: Exchange
     replies: list[Exchange] = field(default_factory=list)
@@ -410,17 +412,17 @@ ASIDE = ("confirm", "chat", "format", "joke", "private", "secret", "doubt", "que
 def topics(
     conversation: Conversation,
     reader: Reader,
-) -> list[tuple[Topic, ReplyReading]]:   # with the reading of its replies, taken together
+) -> list[tuple[OpenQuestion, ReplyReading]]:   # with the reading of its replies, taken together
     "The topics of a conversation; those without a reply are left out."
     out = []
     for h in heard(conversation, reader):
-        if h.opens: out.append(Topic(h.exchange))
+        if h.opens: out.append(OpenQuestion(h.exchange))
         if h.opens or not h.found: continue
         topic, alone = out[-1], h.found
         aside = alone.kind in ASIDE and alone.kinds["retract"] + alone.kinds["wrong"] < MAYBE
         if not (aside and (alone.share < SHARE or topic.replies)):
             topic.replies, topic.back = [*topic.replies, h.exchange][-REPLIES:], alone.kinds["retract"]
-    def read(t: Topic) -> ReplyReading:
+    def read(t: OpenQuestion) -> ReplyReading:
         said = " ".join(r.question for r in t.replies)
         return read_reply(t.asked.question, t.asked.answer, said, t.replies[-1].answer, reader)
     return [(t, read(t)) for t in out if t.replies]
@@ -516,7 +518,7 @@ def _after_retraction(found: ReplyReading, last: str) -> ReplyReading:
     return replace(found, claims=tuple(filter(stays, found.claims)))
 
 # %% ../../nbs/mark/05_corrections.ipynb #7e7a3b0e
-def _memories(topic: Topic, found: ReplyReading) -> list[Refined]:
+def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
     if any(gives_orders(e.question) for e in topic.replies): return []   # and nothing beside an order
     about = cut(topic_of(topic.asked.question), LONGEST//2)

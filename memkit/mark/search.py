@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RULES', 'Rule', 'BY_KIND', 'AS_PRINTED', 'STEEP', 'MIDDLE', 'CLOSE', 'Caller', 'admits', 'within', 'Policy',
-           'allowed', 'read_policy', 'Seen', 'record_seen', 'who_saw', 'SearchSettings', 'cosines', 'Found',
+           'allowed', 'read_policy', 'SeenBy', 'record_seen', 'who_saw', 'SearchSettings', 'cosines', 'FoundMemories',
            'RefinedSearch', 'answering', 'odds', 'why', 'considered']
 
 # %% ../../nbs/mark/08_search.ipynb #f30bb82b
@@ -144,7 +144,7 @@ def read_policy(
 
 # %% ../../nbs/mark/08_search.ipynb #e4bd7e03
 @dataclass(frozen=True)
-class Seen:
+class SeenBy:
     "That somebody saw a memory."
     at: datetime
     by: str        # the owner's own name, or a pseudonym of somebody else
@@ -175,13 +175,14 @@ def who_saw(
     store: "MemoryStore",
     owner: str,       # a user, or `DOMAIN`
     memory_id: int,
-) -> list[Seen]:      # in the order it happened; the same turn once
+) -> list[SeenBy]:      # in the order it happened; the same turn once
     "Who saw a memory. Raises `LookupError` for a memory that isn't the owner's."
     store.get(owner, memory_id)
     own, found = store.alias(owner), {}
     for e in store.events(owner, [memory_id], ["seen"]):
         by = owner if e.data["by"] == own else e.data["by"]
-        found.setdefault(tuple(e.data.values()), Seen(e.at, by, *(e.data[name] for name in ("purpose", "turn", "how"))))
+        seen = SeenBy(e.at, by, *(e.data[name] for name in ("purpose", "turn", "how")))
+        found.setdefault(tuple(e.data.values()), seen)
     return list(found.values())
 
 # %% ../../nbs/mark/08_search.ipynb #6f6f30b8
@@ -235,7 +236,7 @@ def cosines(
 
 # %% ../../nbs/mark/08_search.ipynb #53c101d4
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundMemories:
     "What a search found for each kind of memory."
     caller: Caller
     query: str
@@ -249,7 +250,8 @@ class Found:
         return {kind: hits[0] for kind, hits in self.hits.items() if hits}
 
     def __repr__(self):
-        return f"Found({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"  # no words: it may end in a log
+        # no words: it may end in a log
+        return f"FoundMemories({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"
 
 # %% ../../nbs/mark/08_search.ipynb #d42df3a3
 def _too_far(near: Sequence["_Near"], at_least: float) -> str:
@@ -312,7 +314,7 @@ def find(
     caller: Caller,
     query: str,
     at: datetime | None = None,         # when it is asked; None: now, by the search's clock
-) -> Found:
+) -> FoundMemories:
     "What `caller` may see that helps with `query`. Raises `TypeError` or `ValueError` for a blank query and no caller."
     check_text(query, "query")
     if not isinstance(caller, Caller):
@@ -325,7 +327,7 @@ def find(
         if found and kind == RESIDUAL and s.relevant: found, why = self._read(query, found)
         hits[kind] = _hits(found, kind, s, now)
         if not found: nothing[kind] = why
-    return Found(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
+    return FoundMemories(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
 
 # %% ../../nbs/mark/08_search.ipynb #e0d6bcba
 STEEP, MIDDLE = 20., .4   # how cosine and reading are joined; chosen on the texts of writers a, g and k
@@ -367,7 +369,7 @@ def _score(hit: Hit) -> Score: return Score(hit.score, *(hit.parts[name] for nam
 
 # %% ../../nbs/mark/08_search.ipynb #64615e35
 def why(
-    found: Found,
+    found: FoundMemories,
     kind: str,   # one of `KINDS`
 ) -> str:        # a line for each candidate
     """Why the first of a kind came before the second, and why the rest stayed out.
@@ -385,7 +387,7 @@ def why(
 
 # %% ../../nbs/mark/08_search.ipynb #693cacd8
 def considered(
-    found: Found,
+    found: FoundMemories,
     shown: Collection[int],   # identifiers of the memories that reached the prompt
 ) -> tuple[Considered, ...]:  # kind by kind, best first
     "Every candidate with its outcome, as a turn's trace keeps it."

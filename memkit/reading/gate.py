@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHARING_HEADS', 'KINDS', 'PERSONAL', 'GATE_HEADS', 'ORDER', 'ORDER_FROM', 'HELD_FROM', 'SharingReader',
-           'load_sharing', 'closed_forms', 'smooth_max', 'order_vectors', 'Orders', 'load_orders', 'Judged', 'Gate',
-           'load_gate']
+           'load_sharing', 'closed_forms', 'smooth_max', 'order_vectors', 'Orders', 'load_orders', 'GatedSentence',
+           'Gate', 'load_gate']
 
 # %% ../../nbs/reading/11_gate.ipynb #5806a87e
 import json
@@ -103,7 +103,7 @@ def load_orders() -> Orders:
 HELD_FROM = .7   # of what MARK would share of writers `a`, `g` and `k`, 6 % are held back (.3: 17 %, .9: 4 %)
 
 @dataclass(frozen=True)
-class Judged:
+class GatedSentence:
     "What the gate makes of one sentence."
     text: str
     probability: float   # that it must not be shared, 0..1
@@ -130,19 +130,19 @@ class Gate(Encoded):
     "Reads what would be shared. Threads may share one."
     file, reads = "gate.safetensors", GATE_HEADS
 
-    def judge(self, text: str) -> list[Judged]:
+    def judge(self, text: str) -> list[GatedSentence]:
         "Each sentence of a text: may it be shared, and what speaks against it?"
         return [self._judged(part, t) for part, t in _pieces(text)]
-    def _judged(self, text: str, t: Tokens) -> Judged:
+    def _judged(self, text: str, t: Tokens) -> GatedSentence:
         states, pooled = self.states([t])
         words, z = self.head("gate word", states[0]), self.head("gate", pooled)[0]
         p = softmax(np.concatenate([z[:1], z[1:] + smooth_max(words)]))
         k, forms = int(p[1:].argmax()), sorted(closed_forms(text))
-        if forms: return Judged(text, 1., forms[0], "")
+        if forms: return GatedSentence(text, 1., forms[0], "")
         order = load_orders().probability(t)
         open = p[1 + KINDS.index("contact")] if _HELPLINE.search(text) else 0.   # such a contact is nobody's own
-        found = Judged(text, float(1 - p[0] - open), KINDS[k], text[slice(*t.spans[int(words[:, k].argmax())])])
-        return found if found.held or order < ORDER_FROM else Judged(text, order, ORDER, "")
+        found = GatedSentence(text, float(1 - p[0] - open), KINDS[k], text[slice(*t.spans[int(words[:, k].argmax())])])
+        return found if found.held or order < ORDER_FROM else GatedSentence(text, order, ORDER, "")
     def why(self, text: str) -> dict[str, float]:   # kind -> probability; empty: nothing
         "What keeps a text from strangers."
         out: dict[str, float] = {}

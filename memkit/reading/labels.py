@@ -7,8 +7,8 @@ __all__ = ['ACTS', 'ABOUT', 'CERTAINTY', 'ATTRIBUTES', 'HEALTH', 'RELATIONS', 'R
            'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'OUT_OF', 'STARRED', 'PERCENT', 'BARE', 'DRAWN', 'GRADE',
            'LOOSE', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES', 'JUDGED',
            'TITLE_HEADS', 'SMALL', 'number', 'stars_of', 'marks', 'place_of', 'Title', 'title_key', 'read_titles',
-           'Known', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens', 'tokens_of', 'plain_tokens',
-           'tokens_in', 'span_vector', 'title_spans', 'stacked']
+           'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens', 'tokens_of',
+           'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
 
 # %% ../../nbs/reading/02_labels.ipynb #3ed8c8f0
 import re
@@ -193,7 +193,7 @@ def read_titles(
 
 # %% ../../nbs/reading/02_labels.ipynb #f0d4ae1b
 @dataclass(frozen=True)
-class Known:
+class TitleSpan:
     "A span of a text that is the name of a known title."
     start: int                  # of its characters
     end: int                    # behind the last
@@ -221,13 +221,13 @@ class TitleList:
         return out
 
 # %% ../../nbs/reading/02_labels.ipynb #c997cb97
-def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> Known | None:
+def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> TitleSpan | None:
     "The longest name that begins with word `i` of a text."
     for n in range(min(LONGEST, len(words) - i), 0, -1):
         start, end = words[i][0], words[i + n - 1][1]
         key = title_key(text[start:end])
         found = titles.names.get(key) or slips and titles.names.get(titles.slipped(key))
-        if found: return Known(start, end, tuple(dict.fromkeys(found)), n)
+        if found: return TitleSpan(start, end, tuple(dict.fromkeys(found)), n)
     return None
 
 # %% ../../nbs/reading/02_labels.ipynb #479cbc4a
@@ -236,7 +236,7 @@ def find(
     self: TitleList,
     text: str,
     slips: bool = False,   # names with one mistyped word count too
-) -> list[Known]:
+) -> list[TitleSpan]:
     "Known names in a text, in order: at each word the longest that begins there. They never overlap."
     words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
     out, i = [], 0

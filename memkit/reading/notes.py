@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'FLAGS', 'CHUNK', 'STANDING', 'KEEP_WISH', 'KEEP_ASSISTANT', 'LEAST', 'NOTED', 'NODDED', 'SAYS', 'Round',
            'Note', 'chat_sentences', 'flags_of', 'third_person', 'short_answer', 'stitched', 'points_back',
-           'shown_note', 'sides', 'clauses_by_sentence', 'may_wish', 'standing_wish', 'flags_read', 'Said',
+           'shown_note', 'sides', 'clauses_by_sentence', 'may_wish', 'standing_wish', 'flags_read', 'ReadSentence',
            'read_round', 'why_not', 'may_be_tied', 'take_notes']
 
 # %% ../../nbs/reading/08_notes.ipynb #6ece558d
@@ -435,7 +435,7 @@ def flags_read(
 
 # %% ../../nbs/reading/08_notes.ipynb #300074c9
 @dataclass(frozen=True)
-class Said:
+class ReadSentence:
     "A sentence of a round, read."
     speaker: str                    # user or assistant
     place: int                      # its number in that side, from 0
@@ -447,14 +447,14 @@ class Said:
 def read_round(
     round: Round,
     reader: Reader,
-) -> list[Said]:   # in the order they were said
+) -> list[ReadSentence]:   # in the order they were said
     "The sentences of a round with their clauses; a short answer is read together with its question."
     cut = {who: clauses_by_sentence(getattr(round, who), reader) for who in ("user", "assistant")}
     out = []
     for speaker, place, text, _, question in sides(round):
         asked, clauses = question if short_answer(text, question) else "", cut[speaker][place]
         if asked: clauses = [c for c in reader.clauses(f"{asked} {text}") if c.start > len(asked)] or clauses
-        out.append(Said(speaker, place, text, asked, clauses))
+        out.append(ReadSentence(speaker, place, text, asked, clauses))
     worth = reader.notes([f"{s.question} {s.text}".strip() for s in out])
     return [replace(s, worth=p.tolist()) for s, p in zip(out, worth)]
 
@@ -487,7 +487,7 @@ def why_not(
 LEAST = 3   # words of a clause that becomes a note of its own (ours)
 _JOINED = re.compile(r"^(?:and|but|so|also|plus|anyway|oh|well)\b[\s,]*", re.I)
 
-def _parts(s: Said, keep: float) -> list[tuple[str, Sequence[Clause], float]]:
+def _parts(s: ReadSentence, keep: float) -> list[tuple[str, Sequence[Clause], float]]:
     "What becomes a note each, and its probability: the sentence, or its clauses where they differ in what they tell."
     facts = [c for c in s.clauses if len(c.text.split()) >= LEAST and not why_not([c], c.keep, keep)]
     if len({(c.attribute, c.about, c.subject.casefold()) for c in facts}) < 2:
@@ -496,7 +496,8 @@ def _parts(s: Said, keep: float) -> list[tuple[str, Sequence[Clause], float]]:
     return [(_JOINED.sub("", c.text.strip(" ,;")) or c.text, [c], c.keep) for c in facts]
 
 # %% ../../nbs/reading/08_notes.ipynb #65a20160
-def _note(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], text: str, clauses: Sequence[Clause], kind: str,
+def _note(round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], text: str,
+          clauses: Sequence[Clause], kind: str,
           probability: float, reason: str, day: date | None) -> Note:
     "A note of words of a sentence, with its shown form; a short answer has its question in both."
     if text == s.text and kind == KINDS[0] and s.question: words = shown = stitched(s.question, text, s.speaker)
@@ -505,7 +506,8 @@ def _note(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], text: str, 
                 flags_read(clauses, text), tuple(facts_of(clauses, day)))
 
 # %% ../../nbs/reading/08_notes.ipynb #53368024
-def _of_user(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> list[Note]:
+def _of_user(
+    round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> list[Note]:
     "The notes of one sentence of the user."
     out, before = [], list(spoken[:-1])
     for text, part, probability in _parts(s, keep):
@@ -515,7 +517,8 @@ def _of_user(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], keep: fl
     return out
 
 # %% ../../nbs/reading/08_notes.ipynb #04ec9a15
-def _of_assistant(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> Note:
+def _of_assistant(
+    round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> Note:
     "The note of one sentence of the assistant."
     kind, probability = KINDS[int(s.worth[2] > s.worth[1])], 1 - s.worth[0]
     asks = s.clauses and all(c.act.startswith("asks") for c in s.clauses)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST', 'MOST', 'title_hints', 'TitleTokens', 'title_tokens', 'focus_of', 'rectangles', 'Candidate', 'candidates',
-           'Judged', 'stars_shares', 'apart', 'log_odds', 'likely_stars', 'score_evidence', 'row_evidence',
+           'JudgedTitle', 'stars_shares', 'apart', 'log_odds', 'likely_stars', 'score_evidence', 'row_evidence',
            'TitleReader', 'load_title_reader', 'joint_acts', 'both']
 
 # %% ../../nbs/reading/09_title_reader.ipynb #06e836b7
@@ -132,7 +132,7 @@ def candidates(
 
 # %% ../../nbs/reading/09_title_reader.ipynb #d118c9e4
 @dataclass(frozen=True)
-class Judged:
+class JudgedTitle:
     "A candidate after the second pass."
     where: Candidate
     roles: np.ndarray    # probabilities of JUDGED
@@ -150,9 +150,9 @@ def stars_shares(
     return shares/shares.sum()
 
 # %% ../../nbs/reading/09_title_reader.ipynb #1c3bf237
-def apart(judged: Sequence[Judged]) -> list[Judged]:   # in order
+def apart(judged: Sequence[JudgedTitle]) -> list[JudgedTitle]:   # in order
     "Candidates that are likely titles, none of which overlaps another."
-    def sure(j: Judged) -> float:
+    def sure(j: JudgedTitle) -> float:
         several = j.where.listed and j.where.words > 1
         return 1 - j.roles[0] + .25*j.where.tagged + .3*several + .01*j.where.listed
     out = []
@@ -176,7 +176,7 @@ def likely_stars(shares: np.ndarray) -> float:   # shares: probabilities of STAR
 
 # %% ../../nbs/reading/09_title_reader.ipynb #451a93cf
 def score_evidence(
-    j: Judged,
+    j: JudgedTitle,
     titles: Sequence[tuple[int, int]],   # start and end of all in its part, itself among them
     text: str,                           # of its part
 ) -> list[tuple[float, list[float]]]:    # stars of each score in the text, and eleven numbers about it
@@ -192,7 +192,7 @@ def score_evidence(
 
 # %% ../../nbs/reading/09_title_reader.ipynb #a40cb6eb
 def row_evidence(
-    j: Judged,
+    j: JudgedTitle,
     rates: float,               # probability that the message rates something, by the title reader alone
     acts: Mapping[str, float],  # probability of each act, by both readers
     other: Mention | None,      # what the shared reader makes of the same words
@@ -243,7 +243,7 @@ def judged(
     self: TitleReader,
     t: TitleTokens,
     found: Sequence[Candidate],   # one or more
-) -> list[Judged]:
+) -> list[JudgedTitle]:
     "What is done with each candidate, how many stars it would get, and of what domain it is."
     others = [[c.at for c in found if c.tagged and not set(c.at) & set(this.at)] for this in found]
     states, pooled = self.states([t]*len(found), [focus_of(t, c.at, o) for c, o in zip(found, others)])
@@ -251,7 +251,7 @@ def judged(
                   for n, (c, o) in enumerate(zip(found, others))])
     roles, steps = softmax(self.head("judged", v)), sigmoid(self.head("stars", v))
     domains = softmax(self.head("title domain", v))
-    return [Judged(c, roles[n], stars_shares(steps[n]), DOMAINS[domains[n].argmax()], float(domains[n].max()))
+    return [JudgedTitle(c, roles[n], stars_shares(steps[n]), DOMAINS[domains[n].argmax()], float(domains[n].max()))
             for n, c in enumerate(found)]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #57476fee
@@ -259,13 +259,13 @@ def joint_acts(own: np.ndarray, other: TitleReading) -> dict[str, float]:
     "Probability of each act: the mean of both readers, in log-odds (ours)."
     return {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
 
-def _overlap(m: Mention, j: Judged, parts: Sequence[str]) -> bool:
+def _overlap(m: Mention, j: JudgedTitle, parts: Sequence[str]) -> bool:
     c = j.where
     return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
 
 # %% ../../nbs/reading/09_title_reader.ipynb #e35e0ce0
 def both(
-    j: Judged,
+    j: JudgedTitle,
     own: np.ndarray,        # probabilities of the acts, by the title reader
     other: TitleReading,    # the shared reader's
     parts: Sequence[str],
@@ -282,7 +282,7 @@ def whole(self: TitleReader, parts: Sequence[str]) -> tuple[TitleTokens, np.ndar
     return t, states, sigmoid(self.head("title acts", pooled))
 
 @patch
-def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[Judged], np.ndarray]:
+def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[JudgedTitle], np.ndarray]:
     "Titles that the two passes find, and the probabilities of the acts."
     t, states, acts = self.whole(parts)
     found = candidates(t, softmax(self.head("title tag", states)), parts, self.known)
@@ -296,7 +296,7 @@ def small(self: TitleReader, name: str, numbers: Sequence[Sequence[float]]) -> n
 
 # %% ../../nbs/reading/09_title_reader.ipynb #f1a23107
 @patch
-def _mention(self: TitleReader, j: Judged, titles: Sequence[tuple[int, int]], parts: Sequence[str],
+def _mention(self: TitleReader, j: JudgedTitle, titles: Sequence[tuple[int, int]], parts: Sequence[str],
              said_by: tuple) -> Mention:
     "A judged title with its role, its probability and its stars."
     c, text = j.where, parts[j.where.part]

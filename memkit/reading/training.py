@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..files import quiet_loading
 from ..models.embed import minilm_source
-from .examples import Example, Piece
+from .examples import Example, LabelledSpan
 from memkit.reading.labels import (
     HEADS, HINTS, LOOKS, SMALL, TABLES, TITLE_HEADS, Tokens, WIDTH, known_titles, span_vector, stacked, tokens_in,
     tokens_of)
@@ -89,7 +89,7 @@ def whole(
     return (states*weight).sum(1)/weight.sum(1)
 
 # %% ../../nbs/reading/04_training.ipynb #addfe081
-def placed(e: Example, t: Tokens) -> list[tuple[Piece, list[int]]]:   # each with its tokens
+def placed(e: Example, t: Tokens) -> list[tuple[LabelledSpan, list[int]]]:   # each with its tokens
     "The labelled spans of an example that weren't cut off."
     found = ((p, tokens_in(t, p.part, p.start, p.end)) for p in e.pieces)
     return [(p, at) for p, at in found if at]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FUSIONS', 'PAPER', 'IN_ORDER', 'common_words', 'slips', 'Speller', 'sentences', 'passages', 'asked', 'readings',
-           'ends', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'Found', 'check_documents',
+           'ends', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'FoundBySide', 'check_documents',
            'fuse', 'parts_of', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever', 'content_stems',
            'in_order', 'numbers', 'denies', 'shared_part', 'says_little', 'unsupported', 'best_support',
            'SupportSettings', 'Checked', 'by_words', 'check_answer']
@@ -284,7 +284,7 @@ def rarest(
 
 # %% ../../nbs/search/04_documents.ipynb #9b02491a
 @dataclass(frozen=True)
-class Found:
+class FoundBySide:
     "What the sides found for one query: who was put forward, and what each side says of all of them."
     words: list[int]                # positions put forward by BM25, best first
     wholes: list[int]               # by the whole vectors
@@ -312,7 +312,7 @@ def check_documents(
 
 # %% ../../nbs/search/04_documents.ipynb #c488612a
 def fuse(
-    found: Found,
+    found: FoundBySide,
     settings: RetrieveSettings,
 ) -> list[tuple[int, float]]:  # (position, score), best first
     "The candidates in order: by weighted score, by reciprocal rank (hybrid §5.1), or by one side alone."
@@ -332,7 +332,7 @@ def fuse(
 
 # %% ../../nbs/search/04_documents.ipynb #95b8a73b
 def parts_of(
-    found: Found,
+    found: FoundBySide,
     fused: Sequence[tuple[int, float]],  # of `fuse`
 ) -> list[dict[str, float]]:             # for each, in order
     "What each score is made of, for the eye: every side's score and rank, and the fused score."
@@ -391,7 +391,7 @@ def read(self: FusedRetriever, query: str) -> str:
 
 # %% ../../nbs/search/04_documents.ipynb #c8ab6e16
 @patch
-def find(self: FusedRetriever, query: str, n: int) -> Found:
+def find(self: FusedRetriever, query: str, n: int) -> FoundBySide:
     """Ask each side for `n` documents, and then for its score of every document that any of them named.
     Raises as `read` does."""
     query, rare = self.read(query), self.settings.rare_words
@@ -402,7 +402,7 @@ def find(self: FusedRetriever, query: str, n: int) -> Found:
     pool = np.array(sorted({*words, *wholes, *parts}), dtype=int)
     scores = {"bm25": by_words[pool]}
     if self.dense and len(pool): scores |= self.dense.scores(vector, pool)
-    return Found(words, wholes, parts, pool, scores)
+    return FoundBySide(words, wholes, parts, pool, scores)
 
 # %% ../../nbs/search/04_documents.ipynb #203967f8
 @patch

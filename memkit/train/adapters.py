@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LoraShape', 'random_layers', 'lora_model', 'lora_weights', 'set_lora_weights', 'AdapterError', 'base_digest',
-           'pairs_of', 'pack', 'unpack', 'AdapterStore', 'Loaded', 'fitted', 'stacked', 'Rows', 'PersonalLM', 'UserLM']
+           'pairs_of', 'pack', 'unpack', 'AdapterStore', 'LoadedAdapter', 'fitted', 'stacked', 'Rows', 'PersonalLM',
+           'UserLM']
 
 # %% ../../nbs/train/03_adapters.ipynb #c26cacf1
 import json
@@ -286,7 +287,7 @@ def load(
 
 # %% ../../nbs/train/03_adapters.ipynb #e1e29c7a
 @dataclass(frozen=True)
-class Loaded:
+class LoadedAdapter:
     "An adapter, ready for one model."
     digest: str
     base: str
@@ -297,7 +298,7 @@ def fitted(
     model: Any,                         # a causal model of transformers
     weights: Mapping[str, np.ndarray],  # by peft's names
     card: Mapping[str, Any],
-) -> Loaded:
+) -> LoadedAdapter:
     "An adapter for `model`. Raises `AdapterError` where the model has no such matrices, or of another size."
     import torch
     like, scale, parts = next(model.parameters()), card["shape"]["alpha"]/card["shape"]["rank"], {}
@@ -314,11 +315,11 @@ def fitted(
                 "to another one"
             )
         parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
-    return Loaded(card["digest"], card["base"], parts)
+    return LoadedAdapter(card["digest"], card["base"], parts)
 
 # %% ../../nbs/train/03_adapters.ipynb #6ebbbb01
 def stacked(
-    rows: Sequence[Loaded | None],  # whose adapter each row of a batch gets; None: nobody's
+    rows: Sequence[LoadedAdapter | None],  # whose adapter each row of a batch gets; None: nobody's
 ) -> dict[
     str, tuple[Any, Any]
 ]:  # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
@@ -346,7 +347,7 @@ class Rows:
     def __init__(
         self,
         model: Any,
-        find: Callable[[], Sequence[Loaded | None]],  # called once; an adapter for all rows or for each
+        find: Callable[[], Sequence[LoadedAdapter | None]],  # called once; an adapter for all rows or for each
     ):
         self.model, self._find, self._parts = model, find, None
 
@@ -395,7 +396,7 @@ def for_user(self: PersonalLM, user: str | None) -> "UserLM":
 
 # %% ../../nbs/train/03_adapters.ipynb #afe70d34
 @patch
-def adapter(self: PersonalLM, user: str | None) -> Loaded | None:
+def adapter(self: PersonalLM, user: str | None) -> LoadedAdapter | None:
     "The user's adapter as it is now, from memory or from the store; None without one. Raises `AdapterError`."
     saved = None if user is None else self.adapters.card(user)
     if saved is None: return self.unload(user)

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 
 from ..files import write_file
-from .sequences import Example, batches_of, readings, shares, together
+from .sequences import TokenRow, batches_of, readings, shares, together
 
 # %% ../../nbs/train/02_loop.ipynb #3f73d19b
 def rate(
@@ -89,7 +89,7 @@ class OtherTraining(ValueError):
 # %% ../../nbs/train/02_loop.ipynb #33aa00bd
 class _Run:
     "One training: where it stands, and its steps."
-    def __init__(self, objective: Any, examples: list[Example], validation: list[Example], settings: TrainSettings):
+    def __init__(self, objective: Any, examples: list[TokenRow], validation: list[TokenRow], settings: TrainSettings):
         import torch
         from accelerate import Accelerator
         self.accelerator = Accelerator(
@@ -121,7 +121,7 @@ def put(self: _Run, values: dict[str, Any]):
 
 # %% ../../nbs/train/02_loop.ipynb #a5b377d3
 @patch
-def losses(self: _Run, examples: Sequence[Example], what: str) -> Iterator[tuple[Any, int]]:
+def losses(self: _Run, examples: Sequence[TokenRow], what: str) -> Iterator[tuple[Any, int]]:
     "Sum over targets and their number, for one reading of this process's share after the other."
     import torch
     torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
@@ -137,7 +137,7 @@ def over_all(self: _Run, tensor: Any) -> Any:
     return self.accelerator.reduce(tensor.to(self.device), "sum") if self.accelerator.num_processes > 1 else tensor
 
 # %% ../../nbs/train/02_loop.ipynb #cbacabe2
-def _step(run: _Run, rows: Sequence[Example], number: int) -> float:
+def _step(run: _Run, rows: Sequence[TokenRow], number: int) -> float:
     "One step of the optimiser; its loss per target. Raises `NotFinite`."
     import torch
     run.objective.train()
@@ -187,7 +187,7 @@ def _look(run: _Run, step: int) -> float | None:
 
 # %% ../../nbs/train/02_loop.ipynb #04e370e8
 def _note(
-    run: _Run, step: int, rows: Sequence[Example], loss: float | None, started: float, looks: bool
+    run: _Run, step: int, rows: Sequence[TokenRow], loss: float | None, started: float, looks: bool
 ) -> dict[str, Any]:
     "Add a row to the curve, and set `run.stopped` at the end."
     tokens, value = run.curve[-1]["tokens"] if run.curve else 0, _look(run, step) if looks else None
@@ -295,7 +295,7 @@ def _peak_mb(device: Any) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
 
 # %% ../../nbs/train/02_loop.ipynb #bae327d2
-def _order(run: _Run) -> Iterator[list[Example]]:
+def _order(run: _Run) -> Iterator[list[TokenRow]]:
     "The examples of each step, from the first to the last."
     for epoch in range(run.settings.epochs):
         for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch):
@@ -323,8 +323,8 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
 # %% ../../nbs/train/02_loop.ipynb #140b09de
 def train(
     objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number)
-    examples: Sequence[Example],
-    validation: Sequence[Example] | None = None,  # None: the last weights are kept
+    examples: Sequence[TokenRow],
+    validation: Sequence[TokenRow] | None = None,  # None: the last weights are kept
     settings: TrainSettings = TrainSettings(),
     folder: str | Path | Checkpoint | None = None,  # where checkpoints are kept, by the first process; None: nowhere
     progress: bool = True,  # a bar on stderr

@@ -20,7 +20,7 @@ from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import Evidence, Scorer, load_scorer
 from ...answer.stage import emergency, wants
 from ...answer.training import Case, cases
-from ..result import Result, Rows, figure, provenance, result
+from ..result import Result, TableRows, figure, provenance, result
 from ...models.lm import LanguageModel, Reply
 from ...reading.examples import hands_of, voices
 from ...reading.facts import reading_of
@@ -96,7 +96,7 @@ def conversation_items(
     prompted: bool = False,            # the model also reads and takes notes
     only: Collection[str] | None = None,   # names of conversations; None: all
     **settings,                        # more of the design's own
-) -> Rows:
+) -> TableRows:
     "A design's answer to each question of these writers, through its public calls."
     from memkit.models.local import LocalLM
     from tqdm.auto import tqdm
@@ -109,7 +109,7 @@ def conversation_items(
     return out
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #5b6da83c
-def _talk(a, lm: ForQuestions, row: Mapping) -> Rows:
+def _talk(a, lm: ForQuestions, row: Mapping) -> TableRows:
     "One conversation, session by session, each followed by its questions."
     by_ask, told, out = {c.ask: c for c in cases([row["hand"]]) if c.id == row["id"]}, {}, []
     for n, session in enumerate(row["sessions"], 1):
@@ -142,7 +142,7 @@ def by_hand(c: Case) -> str:
     return quoted_answer(need, c.said[-1][1], asked="when" if c.kind == "temporal" else "", question=c.ask)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3616045d
-def control_items(hands: Sequence[str]) -> dict[str, Rows]:
+def control_items(hands: Sequence[str]) -> dict[str, TableRows]:
     "The answers of each baseline without a design."
     embedder, rng = load_embedder("minilm"), random.Random(0)
     every = list(cases(hands))
@@ -161,7 +161,7 @@ def shown_items(
     hands: Sequence[str],
     only: Collection[str] | None = None,
     progress: bool = False,
-) -> dict[str, Rows]:   # by what is in the prompt
+) -> dict[str, TableRows]:   # by what is in the prompt
     "A language model's answers with no, random, or all messages of a conversation in the prompt."
     from tqdm.auto import tqdm
     out, rng = {f"model alone, {name}": [] for name in SHOWN}, random.Random(0)
@@ -182,7 +182,7 @@ CALIBRATED = ("h", "j", "l", "o")     # random writers
 UNSEEN = ("al",)              # wrote what messages want, and trained nothing
 ALARMED = ("al", "dn", "ds", "dt")   # the same for emergencies
 
-def alarm_items(scorer: Scorer) -> Rows:
+def alarm_items(scorer: Scorer) -> TableRows:
     "The scorer's results for unseen writers' emergencies and other messages, and four others' ordinary ones."
     rows = voices(ALARMED, "alarms") + [r | {"label": "ordinary"} for r in voices(CALIBRATED, "clauses")[::4]]
     found = [scorer.alarm(r["text"]) for r in rows]
@@ -192,7 +192,7 @@ def alarm_items(scorer: Scorer) -> Rows:
 # %% ../../../nbs/experiments/answers/01_run.ipynb #cb11a6e2
 OF_USER = ("told", "several", "before", "when", "advice")     # questions about the user's own life
 
-def wants_items() -> Rows:
+def wants_items() -> TableRows:
     "The true and the predicted type of an unseen writer's messages."
     out, reader = [], load_reader()
     for r in voices(UNSEEN, "wants"):
@@ -201,7 +201,7 @@ def wants_items() -> Rows:
     return out
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #0926ff2e
-def _want_rows(items: Sequence[Mapping]) -> Rows:
+def _want_rows(items: Sequence[Mapping]) -> TableRows:
     "How many types are right, exactly and roughly."
     def roughly(wants: str) -> str: return "user" if wants in OF_USER else wants
     values = {"exactly": [o["wants"] == o["got"] for o in items],
@@ -210,7 +210,7 @@ def _want_rows(items: Sequence[Mapping]) -> Rows:
     return [figure("What a message wants", "hand al", k, v) for k, v in values.items()]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #205d1298
-def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> Rows:
+def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> TableRows:
     "Right and harmful answers, together and by kind of question."
     of = {"right": "right", "harm": "outdated, invented or harmful"}
     rows = [figure("Answers", who, name, [o[k] for o in items], control=control) for k, name in of.items()]
@@ -226,14 +226,14 @@ def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[
     pairs = [(o, there[o["id"], o["ask"]]) for o in one if (o["id"], o["ask"]) in there]
     return figure("Difference", who, "right", [a["right"] - b["right"] for a, b in pairs])
 
-def _recall_rows(items: Sequence[Mapping], who: str) -> Rows:
+def _recall_rows(items: Sequence[Mapping], who: str) -> TableRows:
     "The fraction of the needed messages that are recalled, and the number of recalled memories."
     share = [o["found"]/o["needed"] for o in items if o["needed"]]
     return [figure("Recall", who, "needed messages recalled", share),
             figure("Recall", who, "memories recalled", [o["recalled"] for o in items])]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #2d1ad7aa
-def _alarm_rows(items: Sequence[Mapping]) -> Rows:
+def _alarm_rows(items: Sequence[Mapping]) -> TableRows:
     "Detected emergencies, and false alarms on similar and on ordinary messages."
     names = {"none": "false alarm: looks like one", "ordinary": "false alarm: ordinary message"}
     of: dict[tuple[str, str], list[float]] = {}
@@ -249,7 +249,7 @@ FIRST = (("malp", "known"), ("hybrid", "known"))                # quick: only th
 FULL = {"known": 5, "model": 1}     # random conversations of each writer
 QUICK = {"known": 1, "model": 1}
 
-def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> Rows:
+def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> TableRows:
     "Right and harmful answers of designs and baselines, and the difference of the designs to two baselines."
     rows = []
     for who, items in designs.items():

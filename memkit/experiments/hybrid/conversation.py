@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OUT_OF_DOMAIN', 'TUNED', 'KINDS', 'OPENERS', 'RETURNS', 'LEADS', 'PEOPLE', 'CONDITIONS', 'QUICK', 'FULL', 'names_of',
-           'names_prominently', 'HeldOut', 'hold_out', 'without', 'Case', 'cases', 'rules', 'auc', 'fallback_rows',
-           'judge', 'Dialogue', 'follow_up_bases', 'dialogues', 'play', 'conditions_of', 'follow_up_rows',
-           'conversation_rows']
+           'names_prominently', 'HeldOut', 'hold_out', 'without', 'FallbackCase', 'cases', 'rules', 'auc',
+           'fallback_rows', 'judge', 'QuestionInDialogue', 'follow_up_bases', 'dialogues', 'play', 'conditions_of',
+           'follow_up_rows', 'conversation_rows']
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #a0b191ed
 import random
@@ -23,7 +23,7 @@ from ...search.documents import FusedRetriever, RetrieveSettings, sentences
 from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
 from .retrieval import FORMS, Base, ask, base_questions, focus_of, parts, split_of
-from ..result import Rows, figure
+from ..result import TableRows, figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ...hybrid.memory import MemorySettings, prepare_question
@@ -122,7 +122,7 @@ def without(
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #0802d2a8
 @dataclass(frozen=True)
-class Case:
+class FallbackCase:
     "A question, whether the corpus answers it, and the search's evidence for that."
     text: str
     form: str
@@ -150,7 +150,7 @@ def cases(
     split: str,                  # tune or score
     n: int,                      # questions of each form and kind
     seed: int = 0,
-) -> list[Case]:
+) -> list[FallbackCase]:
     "Equally many questions with and without an answer, in every form."
     gone, kept = [d for d in held.gone if held.topics[focus_of(d)] == split], held.kept
     out = []
@@ -158,7 +158,7 @@ def cases(
         few = min(n, len(ask(gone, form, split, n, seed)))
         for documents, answerable in ((gone, False), (kept, True)):
             out += [
-                Case(q.text, form, q.focus, answerable, _evidence(retriever, q.text))
+                FallbackCase(q.text, form, q.focus, answerable, _evidence(retriever, q.text))
                 for q in ask(documents, form, split, few, seed)
             ]
     return out
@@ -199,7 +199,7 @@ We're driving through Austria in July. I heard one needs a sticker for the motor
 TUNED = ("memkit's calibration", "calibrated on the tuning half")   # the rules that a user can have
 
 def rules(
-    tuning: Sequence[Case],
+    tuning: Sequence[FallbackCase],
     shipped: Calibration,
 ) -> dict[str, Calibration]:   # by name; all but `TUNED` are controls
     "Rules for declining; weights and thresholds are fitted on the tuning half."
@@ -242,10 +242,10 @@ def auc(
 def fallback_rows(
     name: str,                     # of the rule
     declined: np.ndarray,          # [n] bool
-    asked: Sequence[Case],         # in the same order
+    asked: Sequence[FallbackCase],         # in the same order
     control: bool = False,
     note: str = "",
-) -> Rows:
+) -> TableRows:
     """Precision, recall and the fraction answered, with intervals over topics. No precision where nothing was
     declined."""
     cannot, topics = np.array([not c.answerable for c in asked]), np.array([c.focus for c in asked])
@@ -257,11 +257,11 @@ def fallback_rows(
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #7d6e99ea
 def judge(
-    tuning: Sequence[Case],
-    asked: Sequence[Case],
-    strange: Sequence[Case],       # not medical at all
+    tuning: Sequence[FallbackCase],
+    asked: Sequence[FallbackCase],
+    strange: Sequence[FallbackCase],       # not medical at all
     shipped: Calibration,
-) -> Rows:
+) -> TableRows:
     "The table of the fallback: every rule, ours by form, and questions that no corpus answers."
     rows, can, topics = [], [c.answerable for c in asked], [c.focus for c in asked]
     note = f"fitted on {len(tuning)} questions of the tuning half, to hold back nine in ten of the unanswerable"
@@ -301,7 +301,7 @@ PEOPLE = (
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #21adb1f6
 @dataclass(frozen=True)
-class Dialogue:
+class QuestionInDialogue:
     "Earlier messages, and a last question with its answers."
     kind: str
     said: tuple[tuple[int, str], ...]   # session and message
@@ -340,7 +340,7 @@ def _worded(base: Base, x: str, rng: random.Random) -> str:
 def _big(text: str) -> str: return text[:1].upper() + text[1:]
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #d52c7930
-def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Random) -> Dialogue:
+def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Random) -> QuestionInDialogue:
     split, (a, b) = x[0].split, rng.sample([q for q in x if q.type != "information"], 2)
     (who, they), (other, them) = rng.sample(PEOPLE, 2)
     opened = lambda bases, who, they: rng.choice(OPENERS[split]).format(x=bases[0].names[0], who=who, they=they)
@@ -360,7 +360,7 @@ def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Rando
     rng.setstate(state)
     ask = named if kind == "stands alone" else asked(template, a, pronoun)
     at = next((i for i, (_, text) in enumerate(said) if text == first), -1)
-    return Dialogue(kind, tuple(said), 1, ask, named, at, a.focus, a.relevant)
+    return QuestionInDialogue(kind, tuple(said), 1, ask, named, at, a.focus, a.relevant)
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #051822a9
 def dialogues(
@@ -369,7 +369,7 @@ def dialogues(
     split: str = "score",            # or tune
     n: int = 50,
     seed: int = 0,
-) -> list[Dialogue]:                 # fewer where there are fewer topics
+) -> list[QuestionInDialogue]:                 # fewer where there are fewer topics
     "`n` dialogues of one kind, each about another topic. Raises `ValueError` for an unknown kind."
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     rng = random.Random(f"dialogues {kind} {split} {seed}")
@@ -391,7 +391,7 @@ def _looked_up(bot: HybridChatbot, user: str, text: str, session: str) -> Turn:
 def play(
     bot: HybridChatbot,
     user: str,
-    d: Dialogue,
+    d: QuestionInDialogue,
 ) -> list[int]:        # ids of the memories, in the order of the messages
     "Store all messages but the last question, as the chatbot does."
     kept = []
@@ -408,7 +408,7 @@ def _ids(hits: Sequence[Hit], n: int = 10) -> list[str]: return [h.item.id for h
 def conditions_of(
     bots: Mapping[str, HybridChatbot],   # by condition, each with a store of its own
     user: str,
-    d: Dialogue,
+    d: QuestionInDialogue,
     stray: str,                          # a message of another dialogue
 ) -> tuple[dict[str, list[str]], dict[str, bool]]:
     "Each condition's ranking for the last question, and whether the exchange with its topic is recalled."
@@ -428,9 +428,9 @@ def conditions_of(
 def _scored(
     ranked: Sequence[dict[str, Sequence]],
     right: Sequence[dict[str, bool] | None],   # by condition: is the right exchange recalled
-    played: Sequence[Dialogue],
+    played: Sequence[QuestionInDialogue],
     kind: str,
-) -> Rows:
+) -> TableRows:
     def row(name: str, metric: str, value) -> dict[str, Any]:
         return figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
     relevant = [d.relevant for d in played]
@@ -445,9 +445,9 @@ def _scored(
 def follow_up_rows(
     retriever: FusedRetriever,
     kind: str,
-    played: Sequence[Dialogue],
+    played: Sequence[QuestionInDialogue],
     progress: Callable[[Sequence], Iterator] = iter,
-) -> Rows:
+) -> TableRows:
     """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
     is recalled."""
     from memkit.store.store import MemoryStore
@@ -471,7 +471,7 @@ def conversation_rows(
     full: bool = False,                     # `FULL` instead of `QUICK`
     seed: int = 0,
     progress: bool = True,                  # bars on stderr
-) -> Rows:
+) -> TableRows:
     """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
     full MedQuAD takes several."""
     from tqdm import tqdm
@@ -480,7 +480,7 @@ def conversation_rows(
     held = hold_out(documents, topics, seed)
     small = without(whole, held.kept)
     tuning, asked = (cases(small, held, half, n, seed) for half in ("tune", "score"))
-    strange = [Case(q, "out of domain", q, False, _evidence(small, q)) for q in OUT_OF_DOMAIN]
+    strange = [FallbackCase(q, "out of domain", q, False, _evidence(small, q)) for q in OUT_OF_DOMAIN]
     rows = judge(tuning, asked, strange, load_calibration(whole.dense.embedder.name))
     for kind in KINDS:
         bar = lambda played: tqdm(played, desc=kind, leave=False, delay=2, disable=not progress)

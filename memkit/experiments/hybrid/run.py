@@ -6,12 +6,12 @@
 __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGINNING', 'ALWAYS', 'TASK', 'ROUGE', 'PLAIN_PPL',
            'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
            'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK', 'FULL',
-           'Exchange', 'Item', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments', 'Parts', 'make_parts',
-           'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded', 'negative_log_likelihood',
-           'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning', 'summary', 'metric_rows',
-           'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows', 'generation_rows', 'recall_rows',
-           'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3', 'corpus_for', 'run_hybrid',
-           'matrix_text']
+           'EarlierExchange', 'ExamQuestion', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments',
+           'ChatbotParts', 'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded',
+           'negative_log_likelihood', 'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning',
+           'summary', 'metric_rows', 'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows',
+           'generation_rows', 'recall_rows', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2',
+           'table_3', 'corpus_for', 'run_hybrid', 'matrix_text']
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #bd9b937f
 import warnings
@@ -28,9 +28,9 @@ import numpy as np
 from ...evaluate.intervals import (
     BERT, BERT_ENCODER, METHOD, Interval, bert_score, bootstrap, faithfulness, paired, rouge_l, share)
 from .conversation import conversation_rows
-from .retrieval import Asked, ask, experiment_corpus, focus_of, retrieval_rows
+from .retrieval import AskedDocument, ask, experiment_corpus, focus_of, retrieval_rows
 from ..result import (
-    Card, Palette, PaperPicture, PaperTable, Result, Rows, diagram, figure, intervals, legend_below, number,
+    Card, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals, legend_below, number,
     number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5855acb5
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class EarlierExchange:
     "An earlier question and its answer."
     question: str
     answer: str
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #09f6955f
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class ExamQuestion:
     "One question of the experiment, its reference answer, and possible earlier exchanges."
-    asked: Asked
+    asked: AskedDocument
     reference: str                    # MedQuAD's own answer, whole
-    earlier: tuple[Exchange, ...]     # two on the same topic, of other types
-    elsewhere: tuple[Exchange, ...]   # two on other topics
+    earlier: tuple[EarlierExchange, ...]     # two on the same topic, of other types
+    elsewhere: tuple[EarlierExchange, ...]   # two on other topics
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d995df43
 def draw_items(
@@ -73,7 +73,7 @@ def draw_items(
     split: str = "score",         # or tune
     tokens: int = 80,             # of a remembered answer; ours
     seed: int = 0,
-) -> list[Item]:                  # fewer than n where there are fewer topics with three types of question
+) -> list[ExamQuestion]:          # fewer than n where there are fewer topics with three types of question
     "Questions as MedQuAD words them, each of another topic, with two exchanges on its topic and two on others."
     of, groups = {d.id: d for d in documents}, {}
     for d in documents: groups.setdefault(focus_of(d), []).append(d)
@@ -84,10 +84,10 @@ def draw_items(
         seen.add(a.focus)
         far = [documents[i] for i in rng.permutation(len(documents))[:20] if focus_of(documents[i]) != a.focus][:2]
         pick = lambda ds: tuple(
-            Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count)) for d in ds)
-        out.append(
-            Item(asked=a, reference=of[a.relevant[0]].text, earlier=pick(_two_types(others, rng)), elsewhere=pick(far))
-        )
+            EarlierExchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
+            for d in ds)
+        out.append(ExamQuestion(asked=a, reference=of[a.relevant[0]].text, earlier=pick(_two_types(others, rng)),
+                                elsewhere=pick(far)))
         if len(out) == n: break
     return out
 
@@ -144,7 +144,7 @@ class WithoutDocuments:
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class ChatbotParts:
     "The common parts of an experiment's chatbots."
     ours: FusedRetriever       # the default search
     papers: FusedRetriever     # the paper's, over the same documents
@@ -157,14 +157,14 @@ def make_parts(
     model: LanguageModel,
     embedder: Embedder,
     titles: bool = False,      # are titles searched? MedQuAD's hold topic and type of the very question
-) -> Parts:
+) -> ChatbotParts:
     "Index `documents` for both chatbots; the vectors are made once."
     search = lambda settings: FusedRetriever(documents, embedder, replace(settings, titles=titles))
-    return Parts(ours=search(RetrieveSettings()), papers=search(PAPER), model=model, embedder=embedder)
+    return ChatbotParts(ours=search(RetrieveSettings()), papers=search(PAPER), model=model, embedder=embedder)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #22dbe12a
 def chatbots(
-    parts: Parts,
+    parts: ChatbotParts,
     store: "MemoryStore",
     seed: int = 0,
 ) -> dict[str, Any]:  # by name: what has `chat(user, text) -> Turn`
@@ -201,8 +201,8 @@ def as_answer(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #db613c8c
 def answer(
     bot: Any,                             # from `chatbots`
-    item: Item,
-    before: Sequence[Exchange] = (),      # earlier exchanges, oldest first
+    item: ExamQuestion,
+    before: Sequence[EarlierExchange] = (),      # earlier exchanges, oldest first
 ) -> Answer:
     "Ask as a user with exactly the memories `before`."
     user, today = new_id("u"), utc_now()
@@ -253,7 +253,7 @@ SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = (
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #f4da8385
 def score(
     answers: Sequence[Answer],
-    items: Sequence[Item],     # their questions, in the same order
+    items: Sequence[ExamQuestion],     # their questions, in the same order
     lm: LocalLM,               # the measuring model of perplexity
     given: bool = False,       # the perplexity after the prompt too? A second for each answer
 ) -> dict[str, np.ndarray]:    # by metric: one value per answer, nan where it has none; perplexities as their logs
@@ -271,11 +271,12 @@ def score(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0d4f053b
 NO, ONE, TWO, OTHER = "no memory", "one memory", "two memories", "two memories of other topics, put in all the same"
-Condition = tuple[Any, Callable[[Item], Sequence[Exchange]]]   # a chatbot, and the exchanges that went before
+# a chatbot, and the exchanges that went before
+Condition = tuple[Any, Callable[[ExamQuestion], Sequence[EarlierExchange]]]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #57dd026e
 def conditions(
-    parts: Parts,
+    parts: ChatbotParts,
     store: "MemoryStore",
     seed: int = 0,
 ) -> dict[str, Condition]:  # by name
@@ -290,7 +291,7 @@ def conditions(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #c8e816b4
 def answer_all(
     conditions: Mapping[str, Condition],
-    items: Sequence[Item],
+    items: Sequence[ExamQuestion],
     progress: bool = True,
 ) -> dict[str, list[Answer]]:  # by condition, in the order of `items`
     "Ask every chatbot every question."
@@ -342,7 +343,7 @@ def metric_rows(
     paper: Mapping[str, float] = {},          # the paper's figures by metric
     control: bool = False,
     but: Sequence[str] = (),                  # metrics to leave out
-) -> Rows:
+) -> TableRows:
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
     return [
@@ -356,7 +357,7 @@ def difference_rows(
     table: str,
     scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
     pairs: Sequence[tuple[str, str]],                # conditions
-) -> Rows:
+) -> TableRows:
     "How much the first of each pair differs from the second on the same questions, those that both answered."
     out = []
     for a, b in pairs:
@@ -371,7 +372,7 @@ def difference_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #4e17152f
 def table_1_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> Rows:
+) -> TableRows:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
     controls = (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)
     rows = metric_rows("Table 1", HYBRID, scores[HYBRID], but=(RECALLED,))
@@ -388,7 +389,7 @@ def table_1_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #ab178899
 def table_2_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> Rows:
+) -> TableRows:
     "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
     rows, there = [], {f"{PAPERS}, {NO}": scores[PAPERS]}
     there |= {name: scores[name] for name in (f"{PAPERS}, {m}" for m in (ONE, TWO, OTHER))}
@@ -400,7 +401,7 @@ def table_2_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #21423013
 def figure_3_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-) -> Rows:
+) -> TableRows:
     "BERTScore of each of the first 20 questions (hybrid Figure 3); the paper prints no single value."
     pairs = enumerate(zip(scores[HYBRID][BERT][:20], scores[PAPERS][BERT]), 1)
     return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
@@ -408,13 +409,13 @@ def figure_3_rows(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5fa4a22d
 def generation_rows(
-    parts: Parts,
-    items: Sequence[Item],
+    parts: ChatbotParts,
+    items: Sequence[ExamQuestion],
     lm: LocalLM,           # the measuring model of perplexity
     given: bool = True,    # the paper's chatbot's perplexities after the prompt too? A second for each answer
     seed: int = 0,
     progress: bool = True,
-) -> Rows:  # rows
+) -> TableRows:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
@@ -424,9 +425,9 @@ def generation_rows(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #681caaa2
 def recall_rows(
-    parts: Parts,
-    items: Sequence[Item],
-) -> Rows:
+    parts: ChatbotParts,
+    items: Sequence[ExamQuestion],
+) -> TableRows:
     "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
-           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all',
-           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows', 'chosen_styles', 'standing',
-           'label_scores', 'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores',
+           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'ModelQuestion', 'draw_items', 'item_prompt',
+           'answer_all', 'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows', 'chosen_styles',
+           'standing', 'label_scores', 'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores',
            'example_scores', 'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows',
            'figure_4_rows', 'curve_values']
 
@@ -24,7 +24,7 @@ from fastcore.basics import chunked
 from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
-from ..result import Rows, figure
+from ..result import TableRows, figure
 from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ...malp.memories import DialogueMemory
@@ -61,7 +61,7 @@ def query_gold(
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #5291acc0
 @dataclass(frozen=True)
-class Item:
+class ModelQuestion:
     "Something that a model is asked."
     id: str
     patient: str
@@ -78,16 +78,16 @@ def draw_items(
     questions: Sequence[Question],   # of this patient
     n: Mapping[str, int],            # how many of each kind, at most
     seed: int = 0,
-) -> list[Item]:                     # drawn at random, the preference last
+) -> list[ModelQuestion]:                     # drawn at random, the preference last
     "What one patient's assistant is asked (MaLP §4.3)."
     rng, out = np.random.default_rng([seed, *patient.id.encode()]), []
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
     for kind in ("profile", "knowledge"):
         mine = [q for q in questions if q.kind == kind]
-        out += [Item(q.id, patient.id, kind, q.text, q.answer) for q in some(mine, kind)]
-    out += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
+        out += [ModelQuestion(q.id, patient.id, kind, q.text, q.answer) for q in some(mine, kind)]
+    out += [ModelQuestion(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
             for q in some(new_queries(patient), "response")]
-    return [*out, Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
+    return [*out, ModelQuestion(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8197a394
 # three: on training patients weights with memory do better with fewer, and without weights their number makes no
@@ -101,7 +101,7 @@ WAYS_TO_ASK = {"profile": _SHORT, "knowledge": _SHORT, "response": "{}",
 def item_prompt(
     memory: DialogueMemory,
     model: LanguageModel,
-    item: Item,
+    item: ModelQuestion,
     hits: Sequence[Hit],
 ) -> tuple[Message, ...]:
     "What the model reads: the same for every memory but for what is recalled (MaLP §2.4.2)."
@@ -186,8 +186,8 @@ def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #70c00b15
 def table_5_rows(
-    rows: Rows,  # Table 2's among them
-) -> Rows:
+    rows: TableRows,  # Table 2's among them
+) -> TableRows:
     "The ablation: standard, injection, DPeM, LoRA, MaLP (MaLP §4.4, Table 5)."
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}
     return [
@@ -204,22 +204,22 @@ PAIRS = (
     *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #47220daa
-def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> Rows:
+def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> TableRows:
     "One row less another, on the same items."
     return [figure("Table 2, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
             for a, b in PAIRS if a in values and b in values]
 
-def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> Rows:
+def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> TableRows:
     "A measure of each row, with intervals by patient, and differences in pairs."
     rows = [_row(n, metric, bootstrap(v, groups=groups)) for n, v in values.items()]
     return rows + pairs_of(values, metric, groups)
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #7c74693c
 def qa_rows(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     answers: Mapping[Key, str],   # those of QUOTED too
     visits: int,
-) -> Rows:                        # rows for `result`
+) -> TableRows:                        # rows for `result`
     "ROUGE-1 and ROUGE-L of the answers about the patient and about medicine (MaLP §4.3), and differences in pairs."
     names, rows = list(dict.fromkeys(key[0] for key in answers if key[1] == visits)), []
     for kind, title in (("profile", "Profile QA"), ("knowledge", "Knowledge QA")):
@@ -361,11 +361,11 @@ BY_EXAMPLE, BY_DESCRIPTION, IN_OTHER_WORDS = (
     TASKS[4], "preference accuracy, by description", "preference accuracy, in other words")
 
 def style_rows(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     chosen: Mapping[Key, str],
     visits: int,
     metric: str = BY_EXAMPLE,
-) -> Rows:
+) -> TableRows:
     "Accuracy of the preferred style (MaLP §4.3); chance is one in six."
     some = [i for i in items if i.kind == "preference"]
     names = dict.fromkeys(key[0] for key in chosen if key[1] == visits)
@@ -374,7 +374,7 @@ def style_rows(
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #2a2d8eaa
 def response_scores(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     answers: Mapping[Key, str],
 ) -> dict[Key, RubricScore]:
     "The rubric's scores of all answers to new queries."
@@ -383,10 +383,10 @@ def response_scores(
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #6b4a4d84
 def response_rows(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     scores: Mapping[Key, RubricScore],
     visits: int,
-) -> Rows:
+) -> TableRows:
     """Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a
     breach."""
     some, names = [i for i in items if i.kind == "response"], dict.fromkeys(k[0] for k in scores if k[1] == visits)
@@ -403,7 +403,7 @@ WEIGHTS = "needs trained weights; not part of the memory-only experiment"
 def weights_rows(
     rows: Sequence[str] = (LORA, MALP),
     why: str = WEIGHTS,
-) -> Rows:
+) -> TableRows:
     "The paper's figures, with nothing of ours beside them."
     return [figure("Table 2", row, task, None, paper_2(row, task)[0], note=why) for row in rows for task in TASKS]
 
@@ -413,7 +413,7 @@ CURVES = {"rubric total, of 10": "response", "Profile QA ROUGE-L": "profile", "s
 def figure_4_rows(
     values: Mapping[tuple[str, int, str], Sequence[float]],   # memory, rounds studied, one of CURVES
     groups: Mapping[str, Sequence[str]],                      # one of CURVES -> patient of each value
-) -> Rows:
+) -> TableRows:
     "Quality by the number of rounds studied (MaLP §4.5, Figure 4)."
     return [
         figure(
@@ -424,7 +424,7 @@ def figure_4_rows(
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8d874959
 def curve_values(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     answers: Mapping[Key, str],
     rounds: int,          # in a visit
 ) -> dict[tuple[str, int, str], list[float]]:

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from ...evaluate.intervals import paired
-from ..result import Result, Rows, figure, provenance, result
+from ..result import Result, TableRows, figure, provenance, result
 from ...malp.assistant import INSTRUCTIONS
 from ...malp.personalize import SHORT, Lessons, LoraSettings, tune
 from ...models.local import LocalLM, load_model
 from ...reading.examples import hands_of, voices
 from ...records import Message, utc_now
 from ...train.adapters import lora_model, set_lora_weights
-from ...train.sequences import Example, chat_examples, mean_loss
+from ...train.sequences import TokenRow, chat_examples, mean_loss
 
 # %% ../../../nbs/experiments/malp/05_personal.ipynb #9852f503
 LAST, MAX_TOKENS = 3, 512   # sessions that are never learned; of a row
@@ -32,10 +32,10 @@ class Person:
     "What one person's weights learn from, and what they are asked (ours)."
     id: str
     hand: str
-    learned: tuple[Example, ...]
-    choosing: tuple[Example, ...]     # the session that stops the training
-    later: tuple[Example, ...]        # the last sessions: the person's manner, and the person's topics
-    asked: tuple[tuple[Example, ...], ...]   # of each question: the right answer, then four wrong ones
+    learned: tuple[TokenRow, ...]
+    choosing: tuple[TokenRow, ...]     # the session that stops the training
+    later: tuple[TokenRow, ...]        # the last sessions: the person's manner, and the person's topics
+    asked: tuple[tuple[TokenRow, ...], ...]   # of each question: the right answer, then four wrong ones
 
 # %% ../../../nbs/experiments/malp/05_personal.ipynb #98a1622d
 def told(day: str, words: str) -> list[Message]:
@@ -85,7 +85,7 @@ def weights_of(lm: LocalLM, person: Person, settings: LoraSettings = SETTINGS) -
 LATER, ANSWERS = "later messages, nats per token", "right answers, nats per token"
 CHOSEN = "right answer chosen of five"
 
-def per_token(model: Any, examples: Sequence[Example]) -> np.ndarray:
+def per_token(model: Any, examples: Sequence[TokenRow]) -> np.ndarray:
     "Negative log-likelihood of each example's targets, in nats per token."
     sums = mean_loss(model, examples)
     return sums[:, 0]/sums[:, 1]
@@ -128,7 +128,7 @@ def readings_of(lm: LocalLM, people: Sequence[Person], settings: LoraSettings = 
 # %% ../../../nbs/experiments/malp/05_personal.ipynb #10b3863d
 PAIRS = (("own", "no weights"), ("own", "same writer"), ("same writer", "other writer"), ("own", "other writer"))
 
-def personal_rows(found: Sequence[Mapping[str, Mapping[str, float]]], hands: Sequence[str]) -> Rows:
+def personal_rows(found: Sequence[Mapping[str, Mapping[str, float]]], hands: Sequence[str]) -> TableRows:
     "Means, and differences on the same people; intervals draw whole writers."
     rows = []
     for measure in (LATER, ANSWERS, CHOSEN):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Ranker', 'DPEM', 'YARDSTICK', 'WITH_NAMES', 'BY_WORDS', 'TURN_CONTROLS', 'STANDARD', 'DICTIONARY', 'LETTER',
-           'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL', 'CHANGED', 'Case',
+           'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL', 'CHANGED', 'RecallCase',
            'memorybank_cases', 'evidence_cases', 'turn_ranker', 'sources_of', 'memory_ranker', 'evidence_systems',
            'CachedCoordinator', 'read', 'evidence_rows', 'RankedRounds', 'malp_memories', 'studied',
            'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words', 'found_stale',
@@ -22,13 +22,13 @@ import numpy as np
 
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
-from ..result import Rows, figure
+from ..result import TableRows, figure
 from ...files import own_data, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
-from ...malp.corpora import Conversation, EvidenceQuestion, Said as Turn, load_locomo, load_memorybank
+from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
 from ...malp.dpem import PAPER
 from ...malp.memories import DialogueMemory, DPeMMemory, FullHistory, RandomRecall, made_memory
-from ...malp.patients import Patient, Question, Said, knowledge_questions, profile_questions
+from ...malp.patients import Patient, Question, CorpusTurn, knowledge_questions, profile_questions
 from ...models.embed import Embedder
 from ...reading.notes import Note, Round, chat_sentences
 from ...records import Hit, Memory
@@ -42,14 +42,15 @@ if TYPE_CHECKING:
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #e00d8254
 @dataclass(frozen=True)
-class Case:
+class RecallCase:
     "A conversation, and the questions that are asked about it."
     data: str                                 # LoCoMo or MemoryBank
-    conversation: Conversation
+    conversation: CorpusConversation
     questions: tuple[EvidenceQuestion, ...]   # each with evidence
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #1144bc62
-def _labelled(c: Conversation, labels: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[EvidenceQuestion, ...]:
+def _labelled(
+    c: CorpusConversation, labels: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[EvidenceQuestion, ...]:
     out, sides = [], {"user": "q", "assistant": "r", "both": "qr"}
     for i, q in enumerate(c.questions):
         label = labels.get((c.id, i), {"evidence": ()})
@@ -63,27 +64,28 @@ def _labelled(c: Conversation, labels: Mapping[tuple[str, int], Mapping[str, Any
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #06b25dcd
 def memorybank_cases(
     history: Path,   # memory_bank_en.json; its questions, probing_questions_en.jsonl, lie beside it
-) -> list[Case]:
+) -> list[RecallCase]:
     "MemoryBank's users of whose questions one at least has our label of evidence."
     rows = map(json.loads, own_data("memorybank_evidence.jsonl").read_text(encoding="utf-8").splitlines())
     labels = {(r["user"], r["question"]): r for r in rows}
     asked = history.with_name("probing_questions_en.jsonl")
     users = load_memorybank(history, asked if asked.exists() else None).records
-    return [Case("MemoryBank", c, found) for c in users if (found := _labelled(c, labels))]
+    return [RecallCase("MemoryBank", c, found) for c in users if (found := _labelled(c, labels))]
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #6cf41e0b
-def evidence_cases() -> list[Case]:
+def evidence_cases() -> list[RecallCase]:
     "LoCoMo's conversations and MemoryBank's users, as far as MEMKIT_DATA has them; `[]` without it."
     cases, locomo, bank = [], public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")
     if locomo:
-        cases += [Case("LoCoMo", c, tuple(q for q in c.questions if q.evidence)) for c in load_locomo(locomo).records]
+        cases += [RecallCase("LoCoMo", c, tuple(q for q in c.questions if q.evidence))
+                  for c in load_locomo(locomo).records]
     return [*cases, *memorybank_cases(bank)] if bank else cases
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #7dc5bc70
 Ranker = Callable[[str], list[str]]   # a question -> turn ids, best first
 
 def turn_ranker(
-    conversation: Conversation,
+    conversation: CorpusConversation,
     embedder: Embedder,
     names: bool = False,         # the speaker's name before each turn
     sides: Sequence[str] = ("bm25", "dense"),  # one of them, or both fused by rank
@@ -112,7 +114,7 @@ def sources_of(
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #2e5db4c2
 def memory_ranker(
     memory: DialogueMemory,           # that has taken the conversation as user "u"
-    conversation: Conversation,
+    conversation: CorpusConversation,
     near: int = 30,                   # memories asked for; several may come from one turn
 ) -> Ranker:
     "The turns of what a memory recalls, in that order."
@@ -133,7 +135,7 @@ DPEM, YARDSTICK, WITH_NAMES, BY_WORDS = (
 TURN_CONTROLS = (YARDSTICK, WITH_NAMES, BY_WORDS, "random memory")
 
 def evidence_systems(
-    case: Case,
+    case: RecallCase,
     embedder: Embedder,
     new_store: Callable[[], "MemoryStore"],
 ) -> dict[str, Ranker]:
@@ -165,7 +167,7 @@ class CachedCoordinator:
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #d0001f5d
 def read(
     memory: DialogueMemory,
-    conversation: Conversation,
+    conversation: CorpusConversation,
 ):
     "Let a memory take all rounds of a conversation, each session as one."
     session = {t.id: t.session for t in conversation.turns}
@@ -173,10 +175,10 @@ def read(
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #de582083
 def evidence_rows(
-    cases: Sequence[Case],
+    cases: Sequence[RecallCase],
     embedder: Embedder,
     progress: bool = True,
-) -> Rows:  # rows for `result`
+) -> TableRows:  # rows for `result`
     """Recall of evidence among the first five turns, by conversation (LoCoMo) or all users together (MemoryBank), and
     DPeM less the yardsticks, in pairs."""
     from memkit.store.store import MemoryStore
@@ -256,7 +258,7 @@ def patient_questions(
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #e2892286
 def tells(
     hit: Hit,
-    said: Sequence[Said],
+    said: Sequence[CorpusTurn],
 ) -> bool:
     "Does the memory come from a round of a telling, and hold its sentence, or a part of it that was kept (ours)?"
     def flat(text): return " ".join(text.lower().split())
@@ -310,7 +312,7 @@ _CHANGED = {
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #26c7c099
 def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
-          groups: Sequence[str]) -> Rows:
+          groups: Sequence[str]) -> TableRows:
     rows = [figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS)
             for name, v in values.items()]
     return rows + [
@@ -322,7 +324,7 @@ def recall_rows(
     questions: Sequence[Question],
     recalled: Mapping[tuple[str, int, str, str], Sequence[Hit]],  # memory, visits studied, patient, query
     visits: int,                                                  # after which these were asked
-) -> Rows:                                                        # rows for `result`
+) -> TableRows:                                                        # rows for `result`
     """Recall of evidence by each memory, and DPeM less the others in pairs; and what comes back of facts that
     changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []

@@ -20,12 +20,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from ...evaluate.judge import Agreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
+from ...evaluate.judge import JudgeAgreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
 from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
 from ..result import (
-    BARS, Palette, PaperPicture, Result, Rows, SMALLEST, intervals, of_paper, rows_of, sheet)
+    BARS, Palette, PaperPicture, Result, TableRows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
-    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, Item, Key, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
+    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS, Key,
+    ModelQuestion,
     answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
     nearest_style, other_words, over_examples, qa_rows, quote, response_rows, response_scores, style_examples,
     style_rows, table_5_rows, weights_rows)
@@ -35,7 +36,7 @@ from .recall import (
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3c2b5913
 from .weights import (
-    COLD_START, Course, MEASURES, Weights, cold_rows, curves_of, injection_path, loss_rows, style_prompts,
+    COLD_START, TrainingPlan, MEASURES, TrainedWeights, cold_rows, curves_of, injection_path, loss_rows, style_prompts,
     trained_weights, weights_answers, weights_styles)
 from ..result import (
     Card, Cell, HERE, Line, PAPER, PaperTable, diagram, figure, number, number_table, provenance, result)
@@ -95,9 +96,9 @@ PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #2b52a445
 def case_study(
     model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
-) -> Rows:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
+) -> TableRows:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
-    item, out = Item("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
+    item, out = ModelQuestion("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
     for name, paper in PAPER_5.items():
         m = made_memory(name, new_store(), embedder)
         for r in CASE_ROUNDS: m.take("case", r, session="s-case")
@@ -130,14 +131,14 @@ def case_text(
     return "\n".join(out)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e04743a6
-def case_rows(case: Rows) -> Rows:
+def case_rows(case: TableRows) -> TableRows:
     "The case study's scores as rows; one answer each, so no interval."
     note = "one answer; the rubric's points here, people's in the paper"
     return [figure("Figure 5", c["memory"], "score, of 10", c["score"], c["paper"], note=note, n=1) for c in case]
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #14a07c07
 def response_pairs(
-    items: Sequence[Item],
+    items: Sequence[ModelQuestion],
     answers: Mapping[Key, str],
     scores: Mapping[Key, RubricScore],
     visits: int,
@@ -174,7 +175,7 @@ def save_pairs(
 def human_agreement(
     pairs: Sequence[Mapping[str, str]],       # of a result
     ratings: str | Path | None = None,        # a file that `save_rating` wrote
-) -> Agreement:
+) -> JudgeAgreement:
     """How far the rubric agrees with a person (MaLP §4.6). Raises `ValueError` for a file that can't be read, or that
     rates none of these pairs."""
     said = load_ratings(ratings) if ratings else {}
@@ -189,7 +190,7 @@ def human_agreement(
 def agreement_rows(
     pairs: Sequence[Mapping[str, str]],
     ratings: str | Path | None = None,
-) -> Rows:
+) -> TableRows:
     "The paper's agreement with ours beside it, 'not measured' where nobody rated (MaLP §4.6)."
     found = human_agreement(pairs, ratings)
     note = "" if found.n else "not measured: nobody has rated these pairs"
@@ -229,7 +230,7 @@ ROUNDS = 6   # in a visit
 class Studies:
     "What all patients' memories recall, before any model answers."
     questions: list[Question]
-    items: list[Item]                                      # what a model is asked, of the first patients only
+    items: list[ModelQuestion]                                      # what a model is asked, of the first patients only
     memories: dict[str, dict[str, DialogueMemory]]         # by patient and name
     recalled: dict[tuple[str, int, str, str], list[Hit]]   # memory, visits, patient, query
 
@@ -307,7 +308,7 @@ def curve_rows(
     studies: Studies,
     answers: Mapping[Key, str],
     size: Size,
-) -> Rows:
+) -> TableRows:
     "Figure 4's rows: two curves of answers, one of what is recalled (MaLP §4.5)."
     answered, profile = ([x for x in of if x.kind != kind] for of, kind in
                          ((studies.items, "preference"), (studies.questions, "knowledge")))
@@ -335,7 +336,7 @@ def run_malp(
     from memkit.models.embed import MiniLM, Remembered
     from memkit.models.local import load_model
     size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
-    course = Course(
+    course = TrainingPlan(
         model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed
     )
     weights = None if memory_only else trained_weights(course, size.answered, size.after, lm, progress=progress)
@@ -344,7 +345,7 @@ def run_malp(
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8d54ed87
 def measured(
     size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started,
-    weights: Weights | None = None
+    weights: TrainedWeights | None = None
 ) -> dict[str, Any]:
     "`run_malp` with a model and a size at hand."
     from memkit.store.store import MemoryStore
@@ -366,7 +367,7 @@ def measured(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #c7743ab9
 def asked_all(
-    studies: Studies, lm: LanguageModel, size: Size, weights: Weights | None, progress: bool
+    studies: Studies, lm: LanguageModel, size: Size, weights: TrainedWeights | None, progress: bool
 ) -> tuple[dict, dict, dict]:
     "All answers, and how likely each row finds each style, by description and by example."
     answers, (told, shown) = all_answers(studies, lm, size, progress), all_styles(studies, lm, size, progress)
@@ -378,8 +379,8 @@ def asked_all(
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b4c2d52a
 def answer_rows(
     studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
-    size: Size, weights: Weights | None
-) -> Rows:
+    size: Size, weights: TrainedWeights | None
+) -> TableRows:
     "Tables 2 and 5, and what is only there with weights."
     items, n = studies.items, size.visits
     asked = [i for i in items if i.kind != "preference"]

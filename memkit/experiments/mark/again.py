@@ -22,9 +22,10 @@ from ...evaluate.coverage import (
     ALPHAS, REGIONS, TABLE_6, information_capture, information_coverage, key_point_coverage, token_region)
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from .lessons import (
-    Choice, EXPERTS, Learned, Lesson, MANNERS, Picker, YES, conversation_rows, converse, learn, recalled, reworded,
+    EXPERTS, MANNERS, YES, Choice, LearnedMemories, Lesson, Picker, conversation_rows, converse, learn, recalled,
+    reworded,
     shuffled, texts, without_answer)
-from ..result import Result, Rows, figure
+from ..result import Result, TableRows, figure
 from ...mark.builder import Builder
 from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
@@ -82,10 +83,10 @@ class Course:
         return tuple(self.picker.pick(q, c.options, m) == c.right for c, q, m in rows)
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #ef24688e
-def _search(learned: Learned, settings: SearchSettings) -> RefinedSearch:
+def _search(learned: LearnedMemories, settings: SearchSettings) -> RefinedSearch:
     return RefinedSearch(learned.search.store, learned.search.embedder, settings)
 
-def _with_recalls(learned: Learned, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+def _with_recalls(learned: LearnedMemories, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
     "What `Default` finds while recalls are counted, question after question."
     search, out = _search(learned, SearchSettings(weights="Default", at_least=FLOOR)), []
     for user, question in asked:
@@ -119,7 +120,7 @@ def shown_by_row(
     course: Course,
     choices: Sequence[Choice],     # the taught ones, as they come again
     questions: Sequence[str],      # in other words
-    learned: Learned,
+    learned: LearnedMemories,
 ) -> dict[str, list[tuple[str, ...]]]:
     "The memories that each row's prompts show, question by question."
     users, search = course.users, learned.search
@@ -135,7 +136,7 @@ def shown_by_row(
     return rows | {DEFAULT: _with_recalls(learned, list(zip(users, questions)))}
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #11f936ab
-def ask_again(course: Course, learned: Learned) -> Asked:
+def ask_again(course: Course, learned: LearnedMemories) -> Asked:
     "Experiment 3 with its controls (MARK §3.1.3; controls: ours)."
     mixed, words = course.again(course.taught)
     memories = shown_by_row(course, mixed, words, learned)
@@ -188,7 +189,7 @@ PAPER_REMOVED = {MEMORY: .674}                    # §4
 # %% ../../../nbs/experiments/mark/02_again.ipynb #0a5cb7b5
 def refinement_rows(
     asked: Asked,
-) -> Rows:
+) -> TableRows:
     """Experiment 3 (MARK Figure 5) with its controls: right answers, errors removed, vanished and broken, on all
     questions and on those that were corrected."""
     rows = []
@@ -206,7 +207,7 @@ def refinement_rows(
     return rows + _corrected_rows(asked)
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8cd33ac0
-def _corrected_rows(asked: Asked) -> Rows:
+def _corrected_rows(asked: Asked) -> TableRows:
     if not any(asked.taught): return []
     note = ("of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better "
             "by themselves")
@@ -218,17 +219,17 @@ def _corrected_rows(asked: Asked) -> Rows:
     return rows
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #manners3
-def _heard(row: str, learned: Learned) -> dict[str, Any]:
+def _heard(row: str, learned: LearnedMemories) -> dict[str, Any]:
     share_of = share(sum(bool(a[RESIDUAL]) for a in learned.added), len(learned.added))
     return figure("Experiment 3", row, "conversations the domain learned from", share_of)
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #manners3b
 def by_manner(
     course: Course,                # its lessons by a direct expert
-    learned: Learned,              # from these
+    learned: LearnedMemories,              # from these
     asked: Asked,
     agents: Sequence[Any],
-) -> Rows:
+) -> TableRows:
     "Experiment 3 with experts of other manners: errors removed, and what the domain learned from (ours)."
     from memkit.store.store import MemoryStore
     if not course.lessons or all(asked.right[AGAIN]): return []
@@ -250,7 +251,7 @@ SECOND, ERRORS = "second user", 15   # §3.1.4
 def second_round(
     course: Course,
     asked: Asked,                # experiment 3
-    learned: Learned,            # grows
+    learned: LearnedMemories,            # grows
     builder: Any,
     most: int = ERRORS,
 ) -> tuple[list[Lesson], dict[str, list[bool]]]:   # the conversations; who was right afterwards
@@ -271,7 +272,7 @@ def second_round(
 def table_6_rows(
     lessons: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
-) -> Rows:
+) -> TableRows:
     "Conversations with memory, and what stayed of them (MARK Table 6; what stayed: ours)."
     return conversation_rows(lessons, "Table 6", TABLE_6) + [
         figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r
@@ -346,7 +347,7 @@ def apart(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #56c7d553
 def alpha_rows(
     scored: Sequence[Scored],   # of experiment 1
-) -> Rows:
+) -> TableRows:
     "AICS of right and wrong answers at each weight (MARK Figure 2)."
     rows = []
     for a in ALPHAS:
@@ -363,7 +364,7 @@ def alpha_rows(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #06f28aaa
 def region_rows(
     scored: Sequence[Scored],
-) -> Rows:
+) -> TableRows:
     "AICS of right and wrong answers by token count (MARK Figure 3, α .1)."
     rows = []
     for place in [f"{a}-{b}" for a, b in REGIONS] + [None]:
@@ -380,7 +381,7 @@ VALUES = {"AICS": Scored.aics, "KPCS": lambda s: s.kpcs, "ICS": lambda s: s.ics,
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8844b52c
 def coverage_rows(
     scored: Mapping[str, Sequence[Scored]],   # by row, the same questions in the same order
-) -> Rows:
+) -> TableRows:
     "Coverage with and without memory (MARK Figure 4), what a control does, and the tokens of a response."
     rows = []
     for name, value in VALUES.items():
@@ -402,7 +403,7 @@ def coverage_rows(
 # %% ../../../nbs/experiments/mark/02_again.ipynb #c80ee840
 def kept(
     scored: Mapping[str, Sequence[Scored]],
-) -> Rows:
+) -> TableRows:
     "The scores for the result's JSON."
     return [asdict(s) for some in scored.values() for s in some]
 

@@ -6,7 +6,7 @@
 __all__ = ['REWORDINGS', 'MOST_TURNS', 'YES', 'MANNERS', 'EXPERT', 'EXPERTS', 'TABLE_5', 'Choice', 'half_of', 'read_medmcqa',
            'own_choices', 'all_choices', 'taught_and_others', 'shuffled', 'reworded', 'plain_prompt', 'option_scores',
            'lettered', 'read_option', 'Picker', 'spoken', 'reasons', 'correction', 'without_answer', 'Lesson', 'told',
-           'converse', 'conversation_rows', 'teach', 'Learned', 'learn', 'added_by', 'table_5_rows', 'shown',
+           'converse', 'conversation_rows', 'teach', 'LearnedMemories', 'learn', 'added_by', 'table_5_rows', 'shown',
            'recalled', 'texts']
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #a8c68fc1
@@ -25,7 +25,7 @@ from fastcore.basics import patch
 from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use
 from ...evaluate.intervals import bootstrap, share
 from ...evaluate.coverage import figures, key_points, statements
-from ..result import Rows, figure
+from ..result import TableRows, figure
 from ...files import own_rows, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from ...mark.search import Caller, RefinedSearch
@@ -422,7 +422,7 @@ def conversation_rows(
     lessons: Sequence[Lesson],
     table: str,                        # 'Table 4' or 'Table 6'
     paper: Mapping[str, Summary],
-) -> Rows:
+) -> TableRows:
     "Turns, tokens and words of the conversations beside the paper's (MARK Tables 4 and 6)."
     if not lessons: return []
     ours, rows = conversation_table([l.use for l in lessons]), []
@@ -460,7 +460,7 @@ def teach(
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #c9d2b880
 @dataclass(frozen=True)
-class Learned:
+class LearnedMemories:
     "A search of what the experts said, and what the agents made of each conversation."
     search: RefinedSearch
     added: tuple[dict[str, int], ...]   # by lesson: memories of each kind
@@ -471,7 +471,7 @@ def learn(
     lessons: Iterable[Lesson],
     builder: Any,                # `Builder`: build(conversation)
     search: RefinedSearch,
-) -> Learned:
+) -> LearnedMemories:
     "Put the conversations into the search's store and let the builder read each (MARK §3.1.2)."
     from time import perf_counter
     store, added, spent, exchanges = search.store, [], 0., 0
@@ -482,7 +482,7 @@ def learn(
         builder.build(conversation_of(store, l.user, session))
         spent, exchanges = spent + perf_counter() - start, exchanges + len(l.said)
         added.append(added_by(store, l.user, session))
-    return Learned(search, tuple(added), spent/max(1, exchanges))
+    return LearnedMemories(search, tuple(added), spent/max(1, exchanges))
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #35f2dd91
 def added_by(
@@ -498,8 +498,8 @@ def added_by(
 TABLE_5 = {RESIDUAL: 2.57, QUESTION: 2.8, RESPONSE: 4.}   # memories per conversation, as printed
 
 def table_5_rows(
-    learned: Learned,
-) -> Rows:
+    learned: LearnedMemories,
+) -> TableRows:
     "How many memories a conversation left (MARK Table 5)."
     if not learned.added: return []
     counts = {kind: bootstrap([a[kind] for a in learned.added]) for kind in TABLE_5}

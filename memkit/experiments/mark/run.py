@@ -16,13 +16,15 @@ from functools import partial
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
-from ..result import (
-    BARS, Palette, PaperPicture, Result, Rows, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
+from memkit.experiments.result import (
+    BARS, Palette, PaperPicture, Result, TableRows, intervals, legend_below, of_paper, papers_mark, rows_of,
+    sheet, spread)
 from .again import (
     AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
     coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
-from .lessons import (
-    Choice, Learned, Lesson, Picker, all_choices, conversation_rows, learn, table_5_rows, taught_and_others, teach)
+from memkit.experiments.mark.lessons import (
+    Choice, LearnedMemories, Lesson, Picker, all_choices, conversation_rows, learn, table_5_rows,
+    taught_and_others, teach)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9ca4c60d
 from ..result import figure, provenance, result
@@ -58,9 +60,9 @@ FEATURES = (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #88535a17
 def table_1_rows(
-    rows: Rows,   # every other figure of the experiment
+    rows: TableRows,   # every other figure of the experiment
     build_ms: float,                     # to build memories from an exchange
-) -> Rows:
+) -> TableRows:
     "The paper's comparison in figures of ours (MARK Table 1)."
     found, out = {(r["table"], r["row"], r["metric"]): r for r in rows}, []
     for feature, table, pair, metric in FEATURES:
@@ -80,7 +82,7 @@ def table_1_rows(
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1768d74c
-def table_7_rows() -> Rows:
+def table_7_rows() -> TableRows:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, values, kept in recomputed():
@@ -291,7 +293,7 @@ def figure_4(
     return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c4a5f851
-def _sides(rows: Rows, c: Palette) -> "Figure":
+def _sides(rows: TableRows, c: Palette) -> "Figure":
     "Level bars, controls in grey."
     figure = sheet(.36*len(rows) + 1.6)
     axes = figure.subplots()
@@ -513,12 +515,12 @@ def measured(
 # %% ../../../nbs/experiments/mark/03_run.ipynb #784cf23a
 def all_rows(
     lessons: Sequence[Lesson],
-    learned: Learned,
+    learned: LearnedMemories,
     asked: Asked,
     scored: Mapping[str, Sequence[Scored]],
     again: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
-) -> Rows:
+) -> TableRows:
     "Every figure of the four experiments."
     first, later = scored[FIRST], {k: v for k, v in scored.items() if k != FIRST}
     texts = [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []

@@ -17,7 +17,7 @@ from string import ascii_lowercase
 import numpy as np
 
 from ...evaluate.intervals import bootstrap, share
-from ..result import Result, Rows, figure, provenance, result
+from ..result import Result, TableRows, figure, provenance, result
 from ...models.lm import ScriptedLM
 from ...reading.examples import alike, find_words, hands_of, voices
 from ...reading.facts import load_relations, names_and_numbers, relate
@@ -35,7 +35,7 @@ def _holds(keep: Mapping, texts: Sequence[str]) -> bool:
     "Does one text contain all parts of a fact?"
     return any(all(re.search(p, t, re.I) for p in keep["must"]) for t in texts)
 
-def _shares(table: str, who: str, values: Mapping[str, Sequence]) -> Rows:
+def _shares(table: str, who: str, values: Mapping[str, Sequence]) -> TableRows:
     "A row for each list of yes and no."
     return [figure(table, who, name, bootstrap(list(map(float, v)))) for name, v in values.items() if v]
 
@@ -53,7 +53,7 @@ def _asked(mark, question: str) -> list[str]:
     return shown
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #4b332c00
-def correction_items(hand: str) -> Rows:
+def correction_items(hand: str) -> TableRows:
     "MARK's result for each correction of a writer, through its public calls."
     from memkit.mark import open_mark
     script, known, out, rows = [], {}, [], voices([hand], "corrections")
@@ -102,7 +102,7 @@ def _frame(row: Mapping, read, wanted) -> dict[str, bool]:
     return out | {"all of it": all(out.values())}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dad288ce
-def message_items(hand: str) -> Rows:
+def message_items(hand: str) -> TableRows:
     "MAP's result for each message of a writer, through its public calls."
     from memkit.maprec import open_map
     from memkit.maprec.request_parsing import parse_request
@@ -133,7 +133,7 @@ def _after(p: Mapping, texts: Sequence[str]) -> dict[str, list[bool]]:
     return {"holds": [m in now for m in sorted(names(*p["after"]))], "gone": [m not in now for m in sorted(gone)]}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dee8b03c
-def relation_items(hand: str) -> Rows:
+def relation_items(hand: str) -> TableRows:
     "The relation reader's result for each pair of a writer."
     rows = voices([hand], "pairs")
     told = load_relations().relations([(p["old"], p["new"]) for p in rows])
@@ -141,7 +141,7 @@ def relation_items(hand: str) -> Rows:
              "alone": max(shares, key=shares.get)} for p, shares in zip(rows, told)]
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3715b686
-def pair_items(hand: str) -> Rows:
+def pair_items(hand: str) -> TableRows:
     "The results of MaLP's memory and of the reader alone for each pair of a writer, and the facts afterwards."
     from memkit.malp import open_malp
     out = relation_items(hand)
@@ -158,7 +158,7 @@ def macro_f1(pairs: Sequence[tuple[str, str]]) -> float:   # (label, found); the
     return float(f1_score(*zip(*pairs), labels=list(RELATIONS), average="macro", zero_division=0.))
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #49e399f1
-def stranger_items(hand: str, most: int = 30) -> Rows:
+def stranger_items(hand: str, most: int = 30) -> TableRows:
     "The reader's result for messages and their four nearest ones in other people's conversations."
     said = [(c["id"], text) for c in voices([hand], "conversations") for s in c["sessions"] for text in s["say"]]
     vectors, out = load_embedder("minilm").embed([text for _, text in said]), []
@@ -169,14 +169,14 @@ def stranger_items(hand: str, most: int = 30) -> Rows:
             out.append({"hand": hand, "text": f"{said[j][1]} / {said[i][1]}", "kind": r.kind})
     return out
 
-def _stranger_figures(items: Sequence[dict], who: str) -> Rows:
+def _stranger_figures(items: Sequence[dict], who: str) -> TableRows:
     "How often unrelated messages are related, and how often one would be marked as outdated."
     replaces = [o["kind"] in REPLACES for o in items]
     return _shares("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
                                                   "tied, and one replaces the other": replaces})
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #22968b9b
-def statement_items(hand: str) -> Rows:
+def statement_items(hand: str) -> TableRows:
     "Does the note taker keep each plain health statement of a writer whole?"
     out = []
     for r in voices([hand], "statements"):
@@ -232,7 +232,7 @@ def _outcome(changes: Sequence, item) -> str:
     return "own words" if rated else "not read"
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #0acc05dc
-def title_items(hand: str) -> Rows:
+def title_items(hand: str) -> TableRows:
     "MAP's result for titles of its catalogue, written in many ways, in sentences of a writer."
     from memkit.maprec.frames import FrameReader, Linker
     from memkit.maprec.items import own_catalogue
@@ -256,7 +256,7 @@ def title_items(hand: str) -> Rows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #1e624392
 OUTCOMES = ("right", "asked", "own words", "another", "not read")
 
-def _title_figures(t: Sequence[dict], who: str) -> Rows:
+def _title_figures(t: Sequence[dict], who: str) -> TableRows:
     "The fraction of each outcome, for each way to write a title."
     values = {}
     for how in (*WRITTEN, *SEVERAL):
@@ -268,7 +268,7 @@ def _title_figures(t: Sequence[dict], who: str) -> Rows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #8c6f51d9
 GATE_HANDS = ("bd", "be")   # sealed writers of the kind "sharing"
 
-def gate_items(hand: str) -> Rows:
+def gate_items(hand: str) -> TableRows:
     "The verdicts of the gate, and of the closed vocabularies alone, on each sentence of a writer."
     read, out = load_gate().why, []
     for r in voices([hand], "sharing"):
@@ -288,7 +288,7 @@ def _as_correction(text: str) -> str:   # '' where the agent shares nothing
     return " ".join(m.text for m in CorrectionAgent().extract(Conversation(id="s", user="u", exchanges=turns)))
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dcb0e334
-def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> Rows:
+def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> TableRows:
     "Missed sentences by kind, and sentences held back without need."
     never, may = [o for o in items if not o["share"]], [o for o in items if o["share"]]
     groups = {"persons": PERSONAL, "all": KINDS} | {k: (k,) for k in KINDS}
@@ -298,7 +298,7 @@ def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> Rows:
     return [figure("Gate", who, name, share(sum(v), len(v)), control=alone) for name, v in of.items() if v]
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #fa0ab9e3
-def gate_rows() -> Rows:   # rows of an experiment's result
+def gate_rows() -> TableRows:   # rows of an experiment's result
     "The gate on these writers together, and on each: a minute."
     items, who = [o for h in GATE_HANDS for o in gate_items(h)], f"hands {' '.join(GATE_HANDS)}"
     ways = {"": "held", ", closed forms alone": "form", ", corrections, agent alone": "agent",
@@ -327,7 +327,7 @@ def _messages(m: Sequence[dict]) -> dict[str, list]:
             "a rating without a verdict": [bool(o["got"]) for o in m if not o["want"]]}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #e0b5344b
-def _figures(items: Mapping[str, Sequence[dict]], who: str) -> Rows:
+def _figures(items: Mapping[str, Sequence[dict]], who: str) -> TableRows:
     "Rows of the result for some writers together, or for one."
     m, s = items.get("messages", ()), items.get("statements", ())
     values = {f"corrections: {k}": v for k, v in _corrections(items.get("corrections", ())).items()}
@@ -339,7 +339,7 @@ def _figures(items: Mapping[str, Sequence[dict]], who: str) -> Rows:
     return rows + _pair_figures(items.get("pairs", ()), who) + _title_figures(items.get("titles", ()), who)
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #9be768ed
-def _pair_figures(p: Sequence[dict], who: str) -> Rows:
+def _pair_figures(p: Sequence[dict], who: str) -> TableRows:
     "The relations, by MaLP's memory and by the reader alone, with two controls; and the facts after a pair."
     rows = []
     for name, key in ((who, "got"), (f"{who}, reader alone", "alone")):

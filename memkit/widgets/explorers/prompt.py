@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BY_RANK', 'BY_SCORE', 'WAYS', 'MEASURES', 'UNLABELLED', 'repack', 'Lane', 'lanes', 'words_of_budget', 'draw_budget',
            'explore_budget', 'Fusion', 'fuse_by', 'worth', 'Slopes', 'slopes_of', 'words_of_slopes', 'draw_slopes',
-           'explore_fusion', 'Candidate', 'candidates_of', 'shares_of', 'Standing', 'standings', 'name_of_weights',
-           'words_of_standings', 'draw_standings', 'explore_mrs']
+           'explore_fusion', 'PromptCandidate', 'candidates_of', 'shares_of', 'Standing', 'standings',
+           'name_of_weights', 'words_of_standings', 'draw_standings', 'explore_mrs']
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #8a4649d7
 from collections.abc import Collection, Mapping, Sequence
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from ...evaluate.intervals import judged as graded, rank_scores
 from ...mark.scoring import (
     Components, PART_NAMES, PRESETS, Score, TEST, Weights, components_of, preset, rank, why_first)
-from ...mark.search import Found as FoundMemories
+from ...mark.search import FoundMemories
 from ...records import Document, Hit, Memory, Turn
-from ...search.documents import Found, FusedRetriever, RetrieveSettings, fuse
+from ...search.documents import FoundMemories, FusedRetriever, RetrieveSettings, fuse
 from ...search.fusion import rrf
 from ...turn.prompt import Piece, fit
 from ..draw.pictures import citations, key, name_of
@@ -177,7 +177,7 @@ class Fusion:
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #d2a63254
 def fuse_by(
-    found: Found,
+    found: FoundMemories,
     settings: RetrieveSettings,
     how: Fusion = Fusion(),
 ) -> dict[str, list[int]]:   # by words, fused, by meaning: positions of documents, best first
@@ -228,7 +228,7 @@ class Slopes:
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #a0e4f547
 def slopes_of(
     retriever: FusedRetriever,
-    found: Found,
+    found: FoundMemories,
     query: str,
     judged: Mapping[str, int] | Collection[str] = (),
     how: Fusion = Fusion(),
@@ -362,7 +362,7 @@ def explore_fusion(
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #bb9648ca
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PromptCandidate:
     "A memory that may be shown, and what its relevance is made of."
     id: int
     text: str
@@ -373,7 +373,7 @@ class Candidate:
 def candidates_of(
     found: FoundMemories | Sequence[Hit],   # of MARK's search; or hits on memories, with their cosine
     now: datetime | None = None,            # with a time zone; None: when it was searched
-) -> list[Candidate]:
+) -> list[PromptCandidate]:
     """Candidates for `explore_mrs` (MARK §1.2). Raises `ValueError` where there is none, or no moment to count ages
     from; `TypeError` for hits on documents."""
     if isinstance(found, FoundMemories): hits, now = [h for of in found.hits.values() for h in of], now or found.at
@@ -384,7 +384,7 @@ def candidates_of(
     if odd := [h for h in hits if not isinstance(h.item, Memory)]:
         raise TypeError(f"relevance is a score of memories; got a {type(odd[0].item).__name__}")
     of = lambda h: components_of(h.item, float(h.parts.get("cosine", h.score)), now)
-    return [Candidate(id=h.item.id, text=h.item.text, kind=h.item.kind, components=of(h))
+    return [PromptCandidate(id=h.item.id, text=h.item.text, kind=h.item.kind, components=of(h))
             for h in sorted(hits, key=lambda h: h.item.id)]
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #7488f755
@@ -405,14 +405,14 @@ def shares_of(
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     "A candidate in its place."
-    candidate: Candidate
+    candidate: PromptCandidate
     rank: int       # among its kind, from 1
     near: int       # what its rank would be by similarity alone
     score: Score
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #cff3ea53
 def standings(
-    candidates: Sequence[Candidate],   # of one kind
+    candidates: Sequence[PromptCandidate],   # of one kind
     weights: Weights = PRESETS["Default"],
     literal: bool = False,             # the paper's terms as printed
 ) -> list[Standing]:                   # best first
@@ -517,17 +517,17 @@ def _named(sliders: dict) -> str:
     return name_of_weights(shares_of(*values)) if any(values) else _OWN
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #e3bef11a
-def _given(candidates: FoundMemories | Sequence[Candidate]) -> tuple[Sequence[Candidate], str]:
+def _given(candidates: FoundMemories | Sequence[PromptCandidate]) -> tuple[Sequence[PromptCandidate], str]:
     "Candidates, and the picture's title. Raises `ValueError` where there are none."
     if isinstance(candidates, FoundMemories): return candidates_of(candidates), f"“{one_line(candidates.query)}”"
     want = "memories to rank are what MARK's search found, or what candidates_of makes of hits"
-    if not (rows := all_given(candidates, Candidate, want)):
+    if not (rows := all_given(candidates, PromptCandidate, want)):
         raise ValueError("there are no candidates to rank; search with another question")
     return rows, "Which memory is shown?"
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #97520bf4
 def explore_mrs(
-    candidates: FoundMemories | Sequence[Candidate],   # what MARK's search found; `candidates_of` makes them of hits
+    candidates: FoundMemories | Sequence[PromptCandidate],   # of MARK's search; or `candidates_of` hits
     weights: str = "Default",                  # to begin with: one of the presets
     key: str | None = None,                    # its position is kept under this name when the cell is run again
 ) -> Panel:                                    # with controls recall, recency, similarity, feedback, literal and kind

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROUND', 'READING', 'JUDGEMENT', 'REVIEW', 'UPKEEP', 'FORGETTING', 'WHAT', 'IN_FORCE', 'SUPERSEDED', 'ASIDE', 'PLACES',
-           'GONE', 'Happening', 'happenings', 'said_by_then', 'Card', 'card', 'Change', 'Frame', 'read_record',
-           'title_of', 'mark_board', 'mark_steps']
+           'GONE', 'Happening', 'happenings', 'said_by_then', 'MemoryCard', 'card', 'MemoryChange', 'Frame',
+           'read_record', 'title_of', 'mark_board', 'mark_steps']
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #c66a6a3a
 import re
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
-from ...mark.maintain import DROPPED, RESTORED, Standing, standing
+from ...mark.maintain import DROPPED, RESTORED, MaintainedMemory, standing
 from ...mark.conflict_resolution import sources_of
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.scoring import PART_NAMES
@@ -121,7 +121,7 @@ IN_FORCE, SUPERSEDED, ASIDE = PLACES = ("in force", "superseded", "set aside")
 _LEFT = {"superseded": SUPERSEDED, "dropped": ASIDE, RESTORED: IN_FORCE}
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class MemoryCard:
     "A memory as it stood at one moment (MARK Figure 1)."
     id: int
     kind: str              # one of KINDS
@@ -129,7 +129,7 @@ class Card:
     place: str             # one of PLACES
     reason: str            # why it isn't in force; '' where it is
     said: int              # in how many conversations a person said it; 0: the assistant's words alone
-    standing: Standing     # trust, the verdict of maintenance, a reviewer's label
+    standing: MaintainedMemory     # trust, the verdict of maintenance, a reviewer's label
 
     @property
     def trust(self) -> float:
@@ -142,22 +142,22 @@ def card(
     history: Sequence["Event"],     # its own part of the log, up to the moment
     said: int,                      # how often, until then
     trust: TrustSettings,
-) -> Card:
+) -> MemoryCard:
     "A memory as the log up to a moment has it; its words are today's (ours)."
     left, m = next((e for e in reversed(history) if e.kind in _LEFT), None), memory
     place = _LEFT[left.kind] if left else IN_FORCE
-    return Card(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, place=place, said=said,
+    return MemoryCard(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, place=place, said=said,
                 reason=left.reason if place != IN_FORCE else "", standing=standing(m, history, trust))
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #c70dea69
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class MemoryChange:
     "Something that happened to one memory."
     how: str              # one of _HOW
-    after: Card
-    before: Card | None   # None: it wasn't there
+    after: MemoryCard
+    before: MemoryCard | None   # None: it wasn't there
     words: str = ""       # merged: as it was said this time; '' where that isn't known
-    other: Card | None = None   # superseded: what took its place
+    other: MemoryCard | None = None   # superseded: what took its place
     reason: str = ""
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +166,11 @@ class Frame:
     what: str = ""                # one of WHAT; '' before the first
     who: str = ""                 # whose doing; '' where it isn't known
     turn: Turn | None = None      # of a round whose words may be shown, whole as far as its trace is kept
-    changes: tuple[Change, ...] = ()
-    cards: Mapping[int, Card] = field(default_factory=dict)
+    changes: tuple[MemoryChange, ...] = ()
+    cards: Mapping[int, MemoryCard] = field(default_factory=dict)
     newcomer: float = PAPER.initial     # trust of a memory that nobody was shown yet
 
-    def of(self, kind: str, place: str = IN_FORCE) -> list[Card]:
+    def of(self, kind: str, place: str = IN_FORCE) -> list[MemoryCard]:
         "The memories of a kind that stand there, oldest first."
         return [c for c in self.cards.values() if c.kind == kind and c.place == place]
 
@@ -184,8 +184,8 @@ def _how(e: "Event", h: Happening, more: bool) -> str:
     if e.kind == "rewritten": return "changed" if not _again(e) else "merged" if more else "repeated"
     return "revived" if _once_more(e) else {"revived": "", "state": "", "turn": ""}.get(e.kind, e.kind)
 
-def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory],
-             said: Mapping) -> tuple[Change, ...]:
+def _changes(h: Happening, was: Mapping[int, MemoryCard], cards: Mapping[int, MemoryCard], rows: Mapping[int, Memory],
+             said: Mapping) -> tuple[MemoryChange, ...]:
     "What a happening did to each memory; `said`: by memory and event, how often it was said."
     out, lost = [], {e.memory for e in h.events if e.kind == "superseded"}
     before = {id: c.said for id, c in was.items()}
@@ -196,7 +196,7 @@ def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], r
         before[id], how = n, _how(e, h, n > until)
         if not how or how == "disputed" or how == "added" and id in lost: continue
         words = _sayings(rows[id])[n - 1]["text"] if how == "merged" else ""
-        out.append(Change(how=how, after=cards[id], before=was.get(id), words=words, other=cards.get(e.other),
+        out.append(MemoryChange(how=how, after=cards[id], before=was.get(id), words=words, other=cards.get(e.other),
                           reason=e.reason))
     return tuple(out)
 
@@ -230,7 +230,7 @@ def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[in
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #6f13e2ff
 def _cards(found: Sequence[Happening], rows: Mapping[int, Memory], said: Mapping, trust: TrustSettings,
-           lost: set[int]) -> Iterator[tuple[Happening, dict[int, Card]]]:
+           lost: set[int]) -> Iterator[tuple[Happening, dict[int, MemoryCard]]]:
     "Each happening, with every memory after it; `lost`: what gave way to something that was forgotten since."
     since = max((i for i, h in enumerate(found) if h.what == FORGETTING), default=len(found) - 1)
     history, cards = {}, {}
@@ -309,7 +309,7 @@ def _claim(text: str) -> str:
     "A memory without the question before it, so that the end of a long claim is seen."
     return re.sub(r"^[^?]*\? (?=\S)", "", text)
 
-def _changed(c: Change) -> Row:
+def _changed(c: MemoryChange) -> Row:
     "What happened to one memory."
     if c.how == "merged" and c.words:
         return Row(text=_claim(c.words), label="said now", into=_claim(c.after.text), how="merged",
@@ -324,7 +324,7 @@ def _changed(c: Change) -> Row:
                why=c.after.standing.verdict.reason if judged else c.reason)
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #d7ad940f
-def _card_row(c: Card, f: Frame, changes: Mapping[int, str]) -> Row:
+def _card_row(c: MemoryCard, f: Frame, changes: Mapping[int, str]) -> Row:
     "A memory in its column."
     t, how = c.standing.trust, changes.get(c.id, "")
     used = f"recalled {t.total}, ✓{t.correct} ✗{t.incorrect}" if t.total else f"said {many(c.said, 'time')}"

@@ -152,7 +152,8 @@ RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
-           "ea", "eb", "ec", "ed", "ee", "ef", "eg")   # wrote after the scorer was trained
+           "ea", "eb", "ec", "ed", "ee", "ef", "eg",
+           "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
 OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements

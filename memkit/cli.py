@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXPERIMENTS', 'OPTIONS', 'CHAT_HELP', 'REMEMBERS', 'BELONGS', 'OWN_WORDS', 'cmd_demo', 'cmd_data', 'cmd_forget',
-           'typed', 'agreed', 'cmd_memories', 'export_of', 'cmd_work', 'cmd_bench', 'Experiment', 'cmd_experiment',
+           'typed', 'said_yes', 'cmd_memories', 'export_of', 'cmd_work', 'cmd_bench', 'Experiment', 'cmd_experiment',
            'save_pictures', 'chat_line', 'Pieces', 'cmd_chat', 'unread', 'make_parser', 'add_models', 'add_demo',
            'add_prompted', 'add_chat', 'add_memories', 'add_forget', 'add_work', 'add_bench', 'add_experiment',
            'in_own_words', 'main']
@@ -60,7 +60,7 @@ def cmd_forget(a: argparse.Namespace):
         with _for_forgetting(paths[0]) as bot:      # before anybody is asked
             for id in a.ids or (): bot.store.get(a.user, id)
             for id in a.turns or (): bot.store.turn(a.user, id)
-    said = a.yes or agreed(f"Delete {what} of {a.user}? It can't be undone.")
+    said = a.yes or said_yes(f"Delete {what} of {a.user}? It can't be undone.")
     if said is None:
         raise ValueError("nobody was there to answer, so nothing was deleted; --yes deletes without asking")
     if not said: return print("nothing was deleted")
@@ -77,7 +77,7 @@ def typed(prompt: str) -> str | None:
     try: return input(prompt).strip() if sys.stdin else None
     except EOFError: return None
 
-def agreed(question: str) -> bool | None:   # None: nobody is there to answer
+def said_yes(question: str) -> bool | None:   # None: nobody is there to answer
     "Did somebody say yes?"
     said = typed(f"{question} [y/N] ")
     return None if said is None else said.lower() in ("y", "yes")
@@ -381,7 +381,7 @@ def cmd_chat(a: argparse.Namespace):
         if others := unread(bot, user): print(others)
         last = None
         while (line := typed("> ")) not in (None, "/quit"):
-            try: text, last = chat_line(bot, user, line, last, Pieces() if sys.stdout.isatty() else None, agreed)
+            try: text, last = chat_line(bot, user, line, last, Pieces() if sys.stdout.isatty() else None, said_yes)
             except (ValueError, LookupError, EndpointError, UnusableAnswer) as e: text = in_own_words(e)
             print(f"\n{text}\n", flush=True)
             if late := bot.behind(user): print(f"{late}\n", flush=True)
@@ -402,7 +402,7 @@ def _ask_consent(bot, user: str, given: bool):
     from memkit.turn.engine import NotStored
     warnings.simplefilter("ignore", NotStored)      # it is said here
     if bot.has_consent(user): return None if bot.settings.consent else print(REMEMBERS)
-    if given or sys.stdin and sys.stdin.isatty() and agreed("May I remember this conversation?"): bot.consent(user)
+    if given or sys.stdin and sys.stdin.isatty() and said_yes("May I remember this conversation?"): bot.consent(user)
     else: print("Nothing will be remembered; /consent changes that.")
 
 def _assistant(a: argparse.Namespace):  # an Assistant

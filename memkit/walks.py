@@ -30,7 +30,7 @@ _FROM = {
     "mark.assistant": "MarkSettings",
     "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
-    "maprec.items": "own_catalogue frame history profile rated_of", "maprec.own_ratings": "OwnRatings",
+    "maprec.items": "own_catalogue history profile profile_table rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c
@@ -190,14 +190,14 @@ def draw_errors(
 ) -> "Picture":
     "How the mean error changes with the number of known ratings, a line for each predictor."
     from matplotlib.figure import Figure
-    from memkit.widgets.draw.figure_words import Picture, words_of
+    from memkit.widgets.draw.figure_words import Picture, figure_text
     figure = Figure(figsize=(6.4, 2.7), layout="tight")
     axes, looks = figure.subplots(), {"color": ["#0072b2", "#b06a00", "#595959"], "style": ["o-", "s--", ":"]}
     table(errors).plot(ax=axes, xlabel="ratings known", ylabel="mean error, stars", **looks)
     axes.set_xticks(range(len(known)), known)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    return Picture(figure, words_of(figure))
+    return Picture(figure, figure_text(figure))
 
 # %% ../nbs/94_walks.ipynb #fccb2624
 def run_package(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from memkit.answer.training import Case, cases
-from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
+from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted_versions, hanging_day, quoted_answer,
                                        still_true, versions, worked_difference)
 from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load_scorer, needed_features,
                                   probabilities_needed, probability_known)
@@ -194,7 +194,7 @@ def test_an_answer_keeps_to_its_words():
     found = [said(f"{name} " + "and more of it " * 9, .9) for name in ("one", "two", "three")]
     text = quoted_answer(found, DAY, likely=[.9, .2, .3])
     assert len(text.split()) <= 50 and "one" in text and "two" not in text
-    assert fitted([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
+    assert fitted_versions([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
 
 
 def test_only_the_present_value_stays():

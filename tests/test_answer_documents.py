@@ -8,12 +8,12 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.answer.from_documents import (EVIDENCE, JudgedPassage, PassageScorer, chosen_sentences, document_answer, focused,
                                           from_documents, in_words, is_furniture, load_passages, nearest_part,
-                                          probability_answered, relevance, sentences_of, units, without_header)
+                                          probability_answered, answerable_features, sentences_of, units, without_header)
 from memkit.answer.training import batched
 from memkit.models.lm import ScriptedLM
 from memkit.reading.examples import Example
 from memkit.records import Document
-from memkit.search.documents import RetrieveSettings, index_documents, sentences
+from memkit.search.documents import RetrieveSettings, index_documents, split_sentences
 from memkit.hybrid import read_corpus
 from memkit.hybrid.chatbot import NOTICE, HybridSettings
 from memkit.turn.assistants import open_assistant
@@ -71,7 +71,7 @@ def test_a_long_message_keeps_its_questions(parts):
     message = " ".join(parts)
     short = focused(message)
     assert short.strip() and len(short.split()) <= 55
-    if "Why does it hurt?" in sentences(message): assert "Why does it hurt?" in short
+    if "Why does it hurt?" in split_sentences(message): assert "Why does it hurt?" in short
 
 
 # --- in few words
@@ -209,8 +209,8 @@ def test_eight_bits_order_as_thirty_two_do():
 # --- enough or not, and in the turn
 
 def test_nothing_found_is_no_evidence(pages):
-    assert set(relevance("gout", [], pages).values()) == {0.}
-    assert probability_answered(relevance("gout", [], pages)) < .5
+    assert set(answerable_features("gout", [], pages).values()) == {0.}
+    assert probability_answered(answerable_features("gout", [], pages)) < .5
 
 
 class First:
@@ -220,24 +220,24 @@ class First:
 
 def test_evidence_is_of_the_document_that_speaks(pages):
     hits = pages.search("What causes gout?", 4)
-    found = relevance("What causes gout?", hits, pages)
+    found = answerable_features("What causes gout?", hits, pages)
     assert all(-1 <= v <= 1 for v in found.values()) and found["shared"] == 1. and found["near"] > .5
-    away = relevance("What causes gout?", [h for h in hits if h.item.id != "gout"], pages)
+    away = answerable_features("What causes gout?", [h for h in hits if h.item.id != "gout"], pages)
     assert probability_answered(away) < probability_answered(found)
-    assert relevance("?", hits, pages)["shared"] == 0.
+    assert answerable_features("?", hits, pages)["shared"] == 0.
 
 
 def test_titles_are_read_only_where_they_are_searched():
     titled = [Document(id="a", title="What causes gout?", text="Crystals do."), Document(id="b", title="Colds", text="A virus does.")]
     bare = index_documents(titled, settings=RetrieveSettings(titles=False))
     full = index_documents(titled)
-    a, b = (relevance("What causes gout?", r.search("What causes gout?", 2), r) for r in (full, bare))
+    a, b = (answerable_features("What causes gout?", r.search("What causes gout?", 2), r) for r in (full, bare))
     assert a["near"] > b["near"] and a["relevant"] != b["relevant"]
 
 
 def test_any_search_will_do():
     hits = First().search("What causes gout?", 2)
-    assert set(relevance("What causes gout?", hits, First())) == set(EVIDENCE)
+    assert set(answerable_features("What causes gout?", hits, First())) == set(EVIDENCE)
     assert from_documents("What causes gout?", hits, First()).text
 
 

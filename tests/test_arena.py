@@ -8,7 +8,7 @@ import pytest
 
 import lab as labs
 from memkit.arena.entrants import CONTROLS, RAW, Peer, PeerError, entrants, of_retriever, peers
-from memkit.arena.measures import comes_back, fitting, turns_of
+from memkit.arena.measures import comes_back, fitting_pieces, turns_of
 from memkit.arena.page import board, leaderboard, save_run
 from memkit.arena.run import as_result, frame, joined, paired_rows, run_talk, run_values, tokens_for
 from memkit.arena.sets import Ask, first_part, load_set, locomo, own_export, plain_talk, voices_talks, wrong_labels
@@ -124,7 +124,7 @@ def test_words_that_others_said_too_do_not_count_as_come_back():
     words = "the blue boat lies in the harbour"
     found = [Found(words, ("1",))]
     assert comes_back(found, [words], []) and not comes_back(found, [words], [words])
-    assert turns_of(fitting(found, 3)) == []
+    assert turns_of(fitting_pieces(found, 3)) == []
 
 
 DIARY = '''

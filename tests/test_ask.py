@@ -7,7 +7,7 @@ from faulty_server import FaultyServer, hang_up, sse, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.models.lm import Call, UnusableAnswer, ask, ask_json, counted, schema_of, usage, usage_line, watched, writing
+from memkit.models.lm import Call, UnusableAnswer, ask, ask_json, count_call, schema_of, usage, usage_line, watched, writing
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import Reply, ScriptedLM
 from memkit.records import Document, Message
@@ -59,7 +59,7 @@ def test_a_block_counts_its_own_threads_calls_unless_asked_for_all():
 
 def test_an_error_ends_the_block():
     with pytest.raises(RuntimeError, match="holds 0 replies"), watched(threads=True): ask(ScriptedLM([]), ASK)
-    with watched() as w: counted("x", [])
+    with watched() as w: count_call("x", [])
     assert w.calls == []
 
 

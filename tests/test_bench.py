@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from memkit.benchmarks import bench, searches, timing
 from memkit.benchmarks.bench import GROUPS, bench_table, follow_bench, run_bench
-from memkit.benchmarks.searches import PASSAGES, distinct_windows, load_corpus, windows
-from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, spread
+from memkit.benchmarks.searches import PASSAGES, distinct_windows, load_corpus, sentence_runs
+from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, quartiles
 from memkit.cli import main
 
 KEYS = {"name", "unit", "ours", "peers", "ratio", "limit", "target", "target_ratio", "n", "spread", "checks", "reasons", "note"}
@@ -176,7 +176,7 @@ pieces = st.lists(st.sampled_from(["Rest.", "Drink a lot of water.", "Fever pass
 @settings(deadline=None)
 @given(pieces, st.integers(1, 12))
 def test_windows_are_runs_of_words_that_miss_none_and_hold_no_other(text, words):
-    found, all_words = windows(text, words), text.split()
+    found, all_words = sentence_runs(text, words), text.split()
     assert all(0 < len(w.split()) <= words for w in found)
     joined = " ".join(all_words)
     assert all(w in joined for w in found) and {x for w in found for x in w.split()} == set(all_words)
@@ -246,7 +246,7 @@ def test_ours_failing_leaves_the_peers_figure_without_a_ratio():
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=50))
 def test_spread_agrees_with_sorting(values):
-    s, order = spread(values), sorted(values)
+    s, order = quartiles(values), sorted(values)
     n = len(order)
     assert s["min"] == order[0] and s["max"] == order[-1] and s["n"] == n
     assert math.isclose(s["median"], order[n//2] if n % 2 else (order[n//2 - 1] + order[n//2])/2, rel_tol=1e-9)
@@ -261,7 +261,7 @@ def test_a_ratio_is_the_same_in_every_unit_and_turns_round(a, b, unit):
 
 
 def test_refusals():
-    for wrong in (lambda: spread([]), lambda: in_unit(1., 1., "weeks")):
+    for wrong in (lambda: quartiles([]), lambda: in_unit(1., 1., "weeks")):
         with pytest.raises(ValueError): wrong()
 
 

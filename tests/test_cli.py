@@ -16,7 +16,7 @@ import pytest
 import memkit
 from faulty_server import FaultyServer, closed_port, garbage, ok, sse, status
 from memkit import cli
-from memkit.store.erase import count_in_files, pieces
+from memkit.store.erase import count_in_files, search_pieces
 from memkit.models.lm import ScriptedLM
 from memkit.store.schema import SCHEMA
 from memkit.store.store import MemoryStore
@@ -61,7 +61,7 @@ def one_line(code, out, err, *words, status=2):
 
 
 def on_disk(folder: Path, *texts: str) -> int:
-    return sum(count_in_files([p for p in folder.rglob("*") if p.is_file()], set().union(*(pieces(t.encode()) for t in texts))).values())
+    return sum(count_in_files([p for p in folder.rglob("*") if p.is_file()], set().union(*(search_pieces(t.encode()) for t in texts))).values())
 
 
 # --- help

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.search.embedders import (Adapter, AdapterSettings, Pairs, TunedMiniLM, contrast, like_lengths, load_adapter, merged, question_encoder, question_vectors,
+from memkit.search.embedders import (Adapter, AdapterSettings, Pairs, TunedMiniLM, contrastive_loss, like_lengths, load_adapter, merged, question_encoder, question_vectors,
                                      ranking_quality, tokenized, train_query_adapter, weights_of)
 from memkit.models.embed import MiniLM, check_embedder
 
@@ -66,13 +66,13 @@ def test_the_loss_is_its_formula(questions, documents, temperature, seed):
     for s, right in zip(scores/temperature, answers):
         wrong = np.exp([x for j, x in enumerate(s) if j not in right]).sum()
         by_hand.append(np.mean([-np.log(np.exp(s[p])/(np.exp(s[p]) + wrong)) for p in right]))
-    assert contrast(torch.tensor(scores), answers, temperature).item() == pytest.approx(np.mean(by_hand), rel=1e-6, abs=1e-9)
+    assert contrastive_loss(torch.tensor(scores), answers, temperature).item() == pytest.approx(np.mean(by_hand), rel=1e-6, abs=1e-9)
 
 
 def test_the_loss_stays_finite_where_scores_are_far_apart():
     import torch
     scores = torch.tensor([[1., -1., -1.], [-1., 1., 1.]], requires_grad=True)
-    loss = contrast(scores, [[0], [0]], .001)
+    loss = contrastive_loss(scores, [[0], [0]], .001)
     loss.backward()
     assert np.isfinite(loss.item()) and torch.isfinite(scores.grad).all()
 
@@ -80,7 +80,7 @@ def test_the_loss_stays_finite_where_scores_are_far_apart():
 def test_answers_do_not_push_each_other():
     import torch
     scores = torch.tensor([[.9, .1, .5]], requires_grad=True)
-    contrast(scores, [[0, 1]], .1).backward()
+    contrastive_loss(scores, [[0, 1]], .1).backward()
     assert (scores.grad[0, :2] < 0).all() and scores.grad[0, 2] > 0
 
 

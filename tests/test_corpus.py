@@ -399,7 +399,7 @@ def test_any_text_survives_every_format(tmp_path_factory, texts):
     out = io.StringIO(); w = csv.writer(out); w.writerow(["text"]); w.writerows([t] for t in texts)
     for name, content in (("a.jsonl", "\n".join(json.dumps({"text": t}, ensure_ascii=False) for t in texts)), ("a.json", json.dumps([{"text": t} for t in texts], ensure_ascii=False, indent=1)), ("a.csv", out.getvalue())):
         (folder/name).write_bytes(content.encode())
-        assert [d.text for d in C.load_file(folder/name)] == [C.tidy(t) for t in texts]
+        assert [d.text for d in C.load_file(folder/name)] == [C.tidy_text(t) for t in texts]
 
 
 @fuzz

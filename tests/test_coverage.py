@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from memkit.files import own_data
 from memkit.models.lm import Reply, ScriptedLM
-from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, cost, price_of, prices, session_use, summary, token_region, turn_use,
+from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, cost, price_of, prices, session_use, summary_statistics, token_region, turn_use,
                                   turns_to_right)
-from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
+from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, information_capture, information_coverage, key_point_coverage, match_words, opposite_pair, refusal
 from memkit.evaluate.coverage import (KeyPoint, KeyPointError, clauses, held_points, key_points, Listed, ListedPoint,
                                       phrases, point_messages, prompted_key_points, statements, tidy, trimmed)
 
@@ -196,8 +196,8 @@ def test_guards_refuse_numbers_denials_and_opposites():
     assert refusal(p("2 to 3"), p("2 to 3")) == "" and "3" in refusal(p("2 to 3"), p("2 to 4")) and refusal(p("vitamin K"), p("vitamin D"))
     assert "denies" in refusal(p("oedema"), p("oedema", True)) and "doesn't" in refusal(p("oedema", True), p("oedema"))
     for a, b in (("hyperkalaemia", "hypokalaemia"), ("left lung", "right lung"), ("renal artery", "renal vein"), ("irreversible pulpitis", "reversible pulpitis"), ("dominant", "recessive"), ("open-angle", "closed-angle")):
-        assert opposed(a, b) and opposed(b, a) and not opposed(a, a) and not opposed(b, b), (a, b)
-    assert not opposed("artery and vein", "vein") and not opposed("heart", "lung")
+        assert opposite_pair(a, b) and opposite_pair(b, a) and not opposite_pair(a, a) and not opposite_pair(b, b), (a, b)
+    assert not opposite_pair("artery and vein", "vein") and not opposite_pair("heart", "lung")
 
 
 @pytest.mark.parametrize("point, answer, exact, regex", [
@@ -300,15 +300,15 @@ def test_turns_to_the_right_answer(right):
 @few
 @given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=30))
 def test_summary_is_the_textbooks(values):
-    s = summary(values)
+    s = summary_statistics(values)
     assert (s.count, s.min, s.max) == (len(values), min(values), max(values))
     assert s.mean == pytest.approx(statistics.mean(values)) and s.std == pytest.approx(statistics.stdev(values), abs=1e-9)
 
 
 def test_one_value_has_no_deviation_and_none_is_refused():
-    assert math.isnan(summary([3]).std)
+    assert math.isnan(summary_statistics([3]).std)
     for bad in ([], [math.inf], [1, math.nan]):
-        with pytest.raises(ValueError, match="at least one"): summary(bad)
+        with pytest.raises(ValueError, match="at least one"): summary_statistics(bad)
 
 
 def test_the_table_has_the_form_of_tables_4_and_6():

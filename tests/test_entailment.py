@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.answer.entailment import Window, decided, quantities, sentence_mask, strange_number, windows
+from memkit.answer.entailment import Window, sentence_verdict, quantities, sentence_mask, strange_number, windows
 from memkit.search.embedders import load_embedder
 from memkit.search.documents import Checked, check_answer
 from memkit.reading.labels import tokens_of
@@ -56,18 +56,18 @@ NEAR = [Window("Take 20 mg at night.", "Take 20 mg at night.", 0, .8), Window("R
     ("Take 20 mg at noon.", [[.1, .8, .1], [.1, .1, .8]], "contradicted", "it contradicts the source: “Take 20 mg at night.”"),
     ("Take it with food.", [[.1, .2, .7], [.1, .1, .8]], "absent", "it is not in the sources")])
 def test_verdicts_and_their_reasons(said, shares, verdict, reason):
-    v = decided(said, NEAR, np.array(shares), [w.text for w in NEAR])
+    v = sentence_verdict(said, NEAR, np.array(shares), [w.text for w in NEAR])
     assert (v.verdict, v.reason) == (verdict, reason) and 0 <= v.probability <= 1
 
 
 def test_a_source_without_the_number_supports_nothing():
-    v = decided("Take 20 mg.", NEAR, np.array([[.3, .1, .6], [.99, 0, .01]]), [w.text for w in NEAR])
+    v = sentence_verdict("Take 20 mg.", NEAR, np.array([[.3, .1, .6], [.99, 0, .01]]), [w.text for w in NEAR])
     assert v.verdict == "absent"
 
 
 def test_a_number_word_at_the_head_of_a_later_source_counts():
     sources = [*(w.text for w in NEAR), "Drink a lot.", "Two tablets are enough."]
-    v = decided("Take 2 tablets.", NEAR, np.array([[.3, .1, .6], [.1, .1, .8]]), sources)
+    v = sentence_verdict("Take 2 tablets.", NEAR, np.array([[.3, .1, .6], [.1, .1, .8]]), sources)
     assert v.reason == "it is not in the sources", "the number is in the fourth"
 
 

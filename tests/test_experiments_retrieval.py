@@ -32,17 +32,17 @@ def without_data(monkeypatch): monkeypatch.delenv("MEMKIT_DATA", raising=False)
 
 @pytest.mark.parametrize("form", q.FORMS)
 def test_the_seed_decides_everything(form):
-    once = q.ask(DOCUMENTS, form, "score", seed=3)
-    assert once == q.ask(DOCUMENTS, form, "score", seed=3)
-    assert once[:5] == q.ask(DOCUMENTS, form, "score", n=5, seed=3)
-    if form != "verbatim": assert [a.text for a in once] != [a.text for a in q.ask(DOCUMENTS, form, "score", seed=4)]
+    once = q.draw_questions(DOCUMENTS, form, "score", seed=3)
+    assert once == q.draw_questions(DOCUMENTS, form, "score", seed=3)
+    assert once[:5] == q.draw_questions(DOCUMENTS, form, "score", n=5, seed=3)
+    if form != "verbatim": assert [a.text for a in once] != [a.text for a in q.draw_questions(DOCUMENTS, form, "score", seed=4)]
     state = random.getstate()
-    q.ask(DOCUMENTS, form, "tune")
+    q.draw_questions(DOCUMENTS, form, "tune")
     assert random.getstate() == state                       # nobody else's random numbers are used up
 
 
 def test_no_topic_and_no_document_is_in_both_halves():
-    halves = {split: [a for form in q.FORMS for a in q.ask(DOCUMENTS, form, split)] for split in SPLITS}
+    halves = {split: [a for form in q.FORMS for a in q.draw_questions(DOCUMENTS, form, split)] for split in SPLITS}
     topics, answers = ({s: {x(a) for a in found} for s, found in halves.items()} for x in (lambda a: a.focus, lambda a: a.relevant))
     assert topics["tune"] and topics["score"] and not topics["tune"] & topics["score"]
     ids = {s: {i for found in answers[s] for i in found} for s in SPLITS}
@@ -53,7 +53,7 @@ def test_no_topic_and_no_document_is_in_both_halves():
 @pytest.mark.parametrize("form", q.FORMS)
 def test_relevant_is_the_same_focus_and_type(form):
     bases = {b.key: b for b in q.base_questions(DOCUMENTS)}
-    for a in q.ask(DOCUMENTS, form, "tune") + q.ask(DOCUMENTS, form, "score"):
+    for a in q.draw_questions(DOCUMENTS, form, "tune") + q.draw_questions(DOCUMENTS, form, "score"):
         base = bases[a.id.split(":")[1]]
         assert set(base.relevant) <= set(a.relevant) and len(set(a.relevant)) == len(a.relevant)
         groups = {(q.normal(OF[i].meta["focus"]), OF[i].category) for i in a.relevant}
@@ -74,7 +74,7 @@ def test_drawing_goes_over_topics_before_it_repeats_one():
 
 def test_keywords_are_one_to_four_words():
     for split in SPLITS:
-        for a in q.ask(DOCUMENTS, "keywords", split):
+        for a in q.draw_questions(DOCUMENTS, "keywords", split):
             assert 1 <= len(a.text.split()) <= 4 and a.text == a.text.lower() and "?" not in a.text
             assert set(a.text.split()) & set(a.focus.split())
 
@@ -82,14 +82,14 @@ def test_keywords_are_one_to_four_words():
 def test_a_story_has_parts_of_its_half_and_the_question_late():
     for split in SPLITS:
         p, other = q.parts(split), q.parts("tune" if split == "score" else "score")
-        for a in q.ask(DOCUMENTS, "story", split):
+        for a in q.draw_questions(DOCUMENTS, "story", split):
             assert 15 <= len(a.text.split()) <= 150 and a.focus.split()[0] in a.text.lower()
             assert not [w for w in other["worry"] + other["greetings"] if len(w) > 8 and w.strip(" .,!").lower() in a.text.lower()]
-        assert any(w.strip(" .").lower() in a.text.lower() for w in p["worry"] for a in q.ask(DOCUMENTS, "story", split))
+        assert any(w.strip(" .").lower() in a.text.lower() for w in p["worry"] for a in q.draw_questions(DOCUMENTS, "story", split))
 
 
 def test_some_stories_name_the_topic_before_the_question_only():
-    texts = [a.text.lower() for s in range(4) for a in q.ask(DOCUMENTS, "story", "tune", seed=s)]
+    texts = [a.text.lower() for s in range(4) for a in q.draw_questions(DOCUMENTS, "story", "tune", seed=s)]
     apart = sum(bool(re.search(r"\b(it|this)\b[^.?]*\?", t)) for t in texts)
     assert .1 < apart/len(texts) < .7
 
@@ -105,7 +105,7 @@ def test_the_halves_share_no_sentence():
 def test_typos_hit_about_the_share_of_words_they_say():
     rng, changed, words = random.Random(0), 0, 0
     base = next(b for b in q.base_questions(DOCUMENTS) if b.type == "treatment")
-    for a in q.ask(DOCUMENTS, "typos", "tune") + q.ask(DOCUMENTS, "typos", "score"):
+    for a in q.draw_questions(DOCUMENTS, "typos", "tune") + q.draw_questions(DOCUMENTS, "typos", "score"):
         known = {w for d in OF.values() for w in re.findall(r"[a-z]+", (d.meta["question"] + d.title).lower())} | {w for s in SPLITS for t in q.parts(s)["wordings"].values() for x in t for w in re.findall(r"[a-z]+", x.lower())}
         found = [w for w in re.findall(r"[a-z]+", a.text.lower()) if len(w) > 3]
         changed, words = changed + sum(w not in known for w in found), words + len(found)
@@ -116,11 +116,11 @@ def test_typos_hit_about_the_share_of_words_they_say():
 
 
 def test_several_ask_two_or_three_things():
-    for a in q.ask(DOCUMENTS, "several", "tune"): assert 2 <= a.text.count("?") <= 3 and len(a.relevant) >= 2
+    for a in q.draw_questions(DOCUMENTS, "several", "tune"): assert 2 <= a.text.count("?") <= 3 and len(a.relevant) >= 2
 
 
-@pytest.mark.parametrize("wrong, says", [(lambda: q.ask(DOCUMENTS, "poem"), "form must be one of"), (lambda: q.ask(DOCUMENTS, "story", "test"), "split must be"), (lambda: q.parts("all"), "split must be"),
-                                         (lambda: q.ask([Document(id="a", text="b")], "story"), "no questions are known")])
+@pytest.mark.parametrize("wrong, says", [(lambda: q.draw_questions(DOCUMENTS, "poem"), "form must be one of"), (lambda: q.draw_questions(DOCUMENTS, "story", "test"), "split must be"), (lambda: q.parts("all"), "split must be"),
+                                         (lambda: q.draw_questions([Document(id="a", text="b")], "story"), "no questions are known")])
 def test_refusals(wrong, says):
     with pytest.raises(ValueError, match=says): wrong()
 
@@ -131,7 +131,7 @@ def test_without_public_data_it_is_the_own_corpus(without_data, own):
     rows = [json.loads(line) for line in own_data("medical_questions.jsonl").read_text("utf-8").splitlines()]
     plain = {x["question"]: x for x in rows if x["answerable"] and x["style"] == "plain"}
     for split in SPLITS:
-        asked = q.ask(documents, "verbatim", split)
+        asked = q.draw_questions(documents, "verbatim", split)
         assert len(asked) == sum(x["split"] == split for x in plain.values())
         assert all(plain[a.text]["split"] == split and tuple(plain[a.text]["relevant"]) == a.relevant for a in asked)
 
@@ -143,8 +143,8 @@ def test_a_part_of_medquad_keeps_whole_topics():
     assert 450 < len(part) <= 500 and "500" in name or len(part) <= 500
     focuses = {q.normal(d.meta["focus"]) for d in part}
     assert [d for d in everything if q.normal(d.meta["focus"]) in focuses] == part
-    whole = {a.id: a for a in q.ask(everything, "verbatim", "score")}
-    assert all(whole[a.id].relevant == a.relevant and whole[a.id].text == a.text for a in q.ask(part, "verbatim", "score"))
+    whole = {a.id: a for a in q.draw_questions(everything, "verbatim", "score")}
+    assert all(whole[a.id].relevant == a.relevant and whole[a.id].text == a.text for a in q.draw_questions(part, "verbatim", "score"))
 
 
 def test_no_question_and_no_title_is_searched():
@@ -174,7 +174,7 @@ def test_trials_keep_forms_searches_and_order(own, without_data):
 
 def test_rows_have_the_papers_figures_and_mark_the_control(own, without_data):
     ids = [d.id for d in own]
-    asked = tuple(q.ask(own, "verbatim", n=5))
+    asked = tuple(q.draw_questions(own, "verbatim", n=5))
     perfect = [[*a.relevant, *(i for i in ids if i not in a.relevant)][:10] for a in asked]
     trial = r.FormRanking(asked, {r.OURS: perfect, r.PAPERS: perfect, r.WORDS: [[] for _ in asked], r.DENSE: [p[::-1] for p in perfect], r.LOT: r.by_lot(own, asked, 10, 0)})
     rows = {(x["row"], x["metric"]): x for x in r.table_3(own, trial, 2)}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import own_data
-from memkit.search.documents import sentences
-from memkit.search.documents import best_support, denies, in_order, numbers, says_little, unsupported
+from memkit.search.documents import split_sentences
+from memkit.search.documents import best_support, denies, order_share, numbers, says_little, unsupported
 from memkit.evaluate.intervals import agreement, claims, faithfulness, kappa, labelled_sentences, supported
 
 ROWS = [json.loads(line) for line in own_data("faithfulness.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -62,12 +62,12 @@ def test_forty_were_read_twice_and_kappa_is_the_textbooks():
 @few
 @given(st.sampled_from(ENTRIES), st.data())
 def test_a_sentence_copied_from_its_source_is_supported(entry, data):
-    sentence = data.draw(st.sampled_from([s for s in sentences(entry["text"]) if not says_little(s)]))
+    sentence = data.draw(st.sampled_from([s for s in split_sentences(entry["text"]) if not says_little(s)]))
     assert supported([sentence], [entry["text"]]) == [True]
 
 
 @few
-@given(st.sampled_from([(e, s) for e in ENTRIES for s in sentences(e["text"]) if any(c.isdigit() for c in s)]), st.integers(1000, 9999))
+@given(st.sampled_from([(e, s) for e in ENTRIES for s in split_sentences(e["text"]) if any(c.isdigit() for c in s)]), st.integers(1000, 9999))
 def test_a_changed_number_is_not(pair, other):
     entry, sentence = pair
     changed = re.sub(r"\d[\d.,]*\d|\d", f"{other}7", sentence, count=1)
@@ -75,7 +75,7 @@ def test_a_changed_number_is_not(pair, other):
 
 
 @few
-@given(st.sampled_from([(e, s) for e in ENTRIES for s in sentences(e["text"]) if " not " in s]))
+@given(st.sampled_from([(e, s) for e in ENTRIES for s in split_sentences(e["text"]) if " not " in s]))
 def test_a_dropped_not_is_not(pair):
     entry, sentence = pair
     said = sentence.replace(" not ", " ")
@@ -99,7 +99,7 @@ def test_a_denial_in_another_clause_is_no_dropped_warning():
 def test_the_best_source_supports_or_comes_nearest():
     shown = ["Cool a burn under running water.", "Do not put ice on a burn."]
     assert best_support("Do not put ice on a burn.", shown) == (1, "") and best_support("Put ice on a burn.", shown)[0] == 1
-    assert best_support("Elephants live in Africa.", shown)[1] and 0 <= in_order("Put water on ice.", shown[0]) <= 1
+    assert best_support("Elephants live in Africa.", shown)[1] and 0 <= order_share("Put water on ice.", shown[0]) <= 1
 
 
 # --- the count

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.widgets.draw.figure_words import bar_words, grid_words, mark_words, panel_words, place, said, series, words_of
+from memkit.widgets.draw.figure_words import bar_words, grid_words, mark_words, panel_words, place, said, series, figure_text
 
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure  # noqa: E402
@@ -25,7 +25,7 @@ def test_a_bar_chart_is_a_table():
     figure, axes = drawn(title="Kept", ylabel="notes")
     axes.bar(["ann", "ben"], [3, 4.5], label="long-term")
     axes.legend()
-    assert words_of(figure).startswith("Kept: Up: notes, 0 to 4.7") and "Bars “long-term”: ann 3, ben 4.5." in words_of(figure)
+    assert figure_text(figure).startswith("Kept: Up: notes, 0 to 4.7") and "Bars “long-term”: ann 3, ben 4.5." in figure_text(figure)
 
 
 def test_bars_that_lie_and_bars_that_are_stacked_or_grouped():
@@ -66,7 +66,7 @@ def test_a_heat_map_by_seaborn_has_no_second_panel_for_its_scale():
     seaborn = pytest.importorskip("seaborn")
     figure, axes = drawn(title="Confusion")
     seaborn.heatmap(np.eye(2), annot=True, ax=axes, xticklabels=["yes", "no"], yticklabels=["yes", "no"])
-    assert "Panel" not in words_of(figure) and "a grid of 2 by 2 fields, from 0 to 1" in words_of(figure).lower()
+    assert "Panel" not in figure_text(figure) and "a grid of 2 by 2 fields, from 0 to 1" in figure_text(figure).lower()
 
 
 def test_dates_logarithms_and_formulas():
@@ -77,30 +77,30 @@ def test_dates_logarithms_and_formulas():
     figure, axes = drawn(title=r"$\alpha$ and $\mathdefault{10^{3}}$")
     axes.plot([1, 1000], [1, 2])
     axes.set_xscale("log")
-    assert "logarithmic" in words_of(figure) and "$" not in words_of(figure)
+    assert "logarithmic" in figure_text(figure) and "$" not in figure_text(figure)
 
 
 def test_what_is_written_and_what_is_hidden():
     figure, axes = drawn()
     axes.axis("off")
     axes.text(0, 0, "working"), axes.text(1, 1, "long-term"), axes.text(1, 1, "gone", visible=False)
-    assert words_of(figure) == "Written in it: working; long-term."
+    assert figure_text(figure) == "Written in it: working; long-term."
     axes.set_visible(False)
-    assert words_of(figure) == "An empty figure."
+    assert figure_text(figure) == "An empty figure."
 
 
 def test_many_panels_and_few_words():
     figure = Figure()
     for i, axes in enumerate(figure.subplots(3, 3).flat): axes.plot(range(50), np.arange(50)*i), axes.set_title(f"user {i}")
     figure.suptitle("Nine users.")
-    assert words_of(figure, most=10_000).count("Panel ") == 9 and words_of(figure).startswith("Nine users. Panel 1. user 0: ")
-    assert len(words_of(figure, most=200)) <= 203 and words_of(figure, most=200).endswith(" …")
+    assert figure_text(figure, most=10_000).count("Panel ") == 9 and figure_text(figure).startswith("Nine users. Panel 1. user 0: ")
+    assert len(figure_text(figure, most=200)) <= 203 and figure_text(figure, most=200).endswith(" …")
     assert panel_words(figure.axes[0]).startswith("user 0: ")
 
 
 @pytest.mark.parametrize("what", ["a picture", None, 3])
 def test_only_figures_have_words(what):
-    with pytest.raises(TypeError, match="Figure"): words_of(what)
+    with pytest.raises(TypeError, match="Figure"): figure_text(what)
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=3), st.floats(allow_nan=True)), max_size=30), st.booleans())

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from memkit.files import own_data
-from memkit.experiments.result import Card, diagram, inches, wrapped
+from memkit.experiments.result import Card, diagram, inches, wrapped_lines
 from memkit.experiments.result import PAPERS, SMALLEST, all_of, colours, lean, published_result, save
 from memkit.widgets.draw.scene import COLOURS, contrast
-from memkit.experiments.result import HERE, PAPER, Cell, Line, PaperTable, number, number_table
+from memkit.experiments.result import HERE, PAPER, Cell, Line, PaperTable, table_number, number_table
 
 ALL = {"hybrid": (3, 3), "malp": (5, 5), "mark": (6, 7), "map": (7, 4)}   # figures and tables that each paper has
 NAMES = [(paper, f"{kind}_{i}") for paper, counts in ALL.items() for kind, n in zip(("figure", "table"), counts) for i in range(1, n + 1)] + [("malp", "cold_start")]
@@ -111,7 +111,7 @@ def test_what_a_run_left_out_is_left_out(results, paper):
 def test_numbers_are_the_results_own(results, paper):
     "Every number in a column `paper` is printed in the result, and every one `here` is one of ours, rounded."
     rows = results[paper]["rows"]
-    ours, printed = {number(r["ours"]) for r in rows}, {f"{r['paper']:,g}" for r in rows if r["paper"] is not None}
+    ours, printed = {table_number(r["ours"]) for r in rows}, {f"{r['paper']:,g}" for r in rows if r["paper"] is not None}
     for name in (n for p, n in NAMES if p == paper and n.startswith("table")):
         table = call(paper, name)(results[paper])
         if (paper, name) in {("malp", "table_1"), ("malp", "table_3"), ("malp", "table_4"), ("mark", "table_2"), ("mark", "table_3"), ("mark", "table_7"), ("map", "table_3")}: continue   # words, our own counts, yes and no, print of other data
@@ -162,9 +162,9 @@ def test_lean_keeps_every_word_and_digit():
 def test_words_wrap_and_nothing_is_lost():
     text = "Hypersensitivity after ein-sehr-langes-Wort-ohne-jede-Lücke-das-nirgends-passt,\nand a line break."
     for room in (.6, 1.2, 3.):
-        lines = wrapped(text, room)
+        lines = wrapped_lines(text, room)
         assert max(map(inches, lines)) <= room + 1e-6 and "".join("".join(lines).split()) == "".join(text.split())
-    assert wrapped("", 1.) == [""]
+    assert wrapped_lines("", 1.) == [""]
 
 
 def test_user_text_is_data():

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.store.erase import count_in_files, pieces
+from memkit.store.erase import count_in_files, search_pieces
 from memkit.models.lm import ScriptedLM
 from memkit.turn.prompt import BudgetError, Piece
 from memkit.records import Document, Hit, Memory, new_id, to_dict, utc_now
 from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings
 from memkit.store.schema import StoreError
 from memkit.store.store import MemoryStore
-from memkit.hybrid.chatbot import AS_IN_THE_PAPER, HERE, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
+from memkit.hybrid.chatbot import AS_IN_THE_PAPER, HERE, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, without_citations, rests_on, retell
 from memkit.hybrid.fallback import Calibration, calibrate, evidence_of, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose
-from memkit.hybrid.memory import MAX_QUESTION, about, leans_on, prepare_question
+from memkit.hybrid.memory import MAX_QUESTION, subject_of, leans_on, prepare_question
 from memkit.hybrid.fallback import SupportSettings, check_answer, ground, quote
 from test_retrieve import corpus as drawn, make as letters
 
@@ -73,7 +73,7 @@ def rows(store) -> dict[str, int]:
 
 def on_disk(folder: Path, *texts: str) -> int:
     "How often any piece of these texts stands in any file below `folder`."
-    wanted = set().union(*(pieces(t.encode()) for t in texts))
+    wanted = set().union(*(search_pieces(t.encode()) for t in texts))
     assert wanted, "texts of eight letters and more can be looked for"
     return sum(count_in_files([p for p in folder.rglob("*") if p.is_file()], wanted).values())
 
@@ -328,7 +328,7 @@ def test_withdrawing_removes_all_of_one_user_from_the_disk(retriever, embedder, 
     assert (receipt.removed.get("index folders"), len(list((tmp_path/"chroma").glob("*")))) == ((1, 0) if kind == "chroma" else (None, 0))
     for open_ in (True, False):
         if not open_: store.close()
-        assert on_disk(tmp_path, SECRET, "Quizzlebarrow", session) == 0 and not sum(count_in_files([p for p in tmp_path.rglob("*") if p.is_file()], pieces(vector)).values())
+        assert on_disk(tmp_path, SECRET, "Quizzlebarrow", session) == 0 and not sum(count_in_files([p for p in tmp_path.rglob("*") if p.is_file()], search_pieces(vector)).values())
     assert on_disk(tmp_path, "How do I treat a burn?")
 
 
@@ -531,13 +531,13 @@ def test_an_id_used_twice_is_refused(embedder):
 @quick
 @given(st.text("Rest 12[]M.\n“”From: ", max_size=60))
 def test_plain_has_no_citation_left(text):
-    assert not re.search(r"\[M?\d+\]", plain("Rest. [1] Drink [12]. " + text.replace("[", "")))
-    assert plain(text) == plain(text).strip()
+    assert not re.search(r"\[M?\d+\]", without_citations("Rest. [1] Drink [12]. " + text.replace("[", "")))
+    assert without_citations(text) == without_citations(text).strip()
 
 
 def test_plain_keeps_what_is_no_citation():
-    assert plain("Vitamin [sic] B12 [M] stays. [1]\nFrom [M2]: “Yes.”") == "Vitamin [sic] B12 [M] stays.\nYes."
-    assert plain("[1]") == ""
+    assert without_citations("Vitamin [sic] B12 [M] stays. [1]\nFrom [M2]: “Yes.”") == "Vitamin [sic] B12 [M] stays.\nYes."
+    assert without_citations("[1]") == ""
 
 
 @quick
@@ -777,7 +777,7 @@ def test_what_leans(text): assert leans_on(text)
 
 @pytest.mark.parametrize("text", ["What causes glaucoma?", "gout diet", "I have gout. How is it treated?", "Is it safe to take ibuprofen while pregnant?", "What is the test that shows glaucoma?",
                                   "I have had this rash since Monday, what is it?", "Does Down syndrome run in families?", "What should I do about my migraine this morning?"])
-def test_what_stands_on_its_own(text): assert leans_on(text) == "" and about(text)
+def test_what_stands_on_its_own(text): assert leans_on(text) == "" and subject_of(text)
 
 
 def test_our_own_questions_stand_on_their_own():
@@ -788,8 +788,8 @@ def test_our_own_questions_stand_on_their_own():
 @given(st.text(max_size=300))
 @quick
 def test_any_text_is_about_a_few_of_its_own_words(text):
-    assert len(about(text).split()) <= 24 and isinstance(leans_on(text), str)
-    assert set(re.findall(r"[^\W_]+", about(text))) <= set(re.findall(r"[^\W_]+", text))
+    assert len(subject_of(text).split()) <= 24 and isinstance(leans_on(text), str)
+    assert set(re.findall(r"[^\W_]+", subject_of(text))) <= set(re.findall(r"[^\W_]+", text))
 
 
 def test_a_leaning_message_recalls_the_latest_exchange_and_is_searched_with_its_topic(retriever, store, embedder):

@@ -69,7 +69,7 @@ def test_a_job_is_left_once_and_is_its_users(store):
 def test_the_words_of_an_error_stay_out():
     e = ValueError("Mimi")
     e.__cause__ = EndpointError("no answer about Mimi", 503)
-    assert queue.told(e) == "ValueError from EndpointError 503" and queue.told(KeyError("Mimi")) == "KeyError"
+    assert queue.described(e) == "ValueError from EndpointError 503" and queue.described(KeyError("Mimi")) == "KeyError"
 
 
 def test_turns_are_done_in_their_order_and_what_is_given_up_holds_nobody_up(store):

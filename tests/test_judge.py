@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.models.lm import ScriptedLM
-from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, verdict, win_rate)
+from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, pair_verdict, win_rate)
 from memkit.evaluate.judge import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
 
 GOLD = Gold(query="My ear hurts, what helps?", facts=("The user has asthma.", "The user is 72 years old."), knowledge=("Warm cloths ease ear pain.",), preference="prefer concise answer", forbidden=("aspirin",), signs={"The user has asthma.": ("asthma", "inhaler")})
@@ -100,10 +100,10 @@ def total(t): return RubricScore((Criterion("x", t, 10, "y"),))
 @settings(deadline=None)
 def test_a_verdict_turns_round_with_its_answers(a, b):
     mirrored = {"win": "lose", "lose": "win", "tie": "tie"}
-    assert verdict(total(a), total(b)) == mirrored[verdict(total(b), total(a))]
+    assert pair_verdict(total(a), total(b)) == mirrored[pair_verdict(total(b), total(a))]
 
 
-def test_the_margin_decides(): assert [verdict(total(5 + d), total(5)) for d in (.49, .5, -.5, 0)] == ["tie", "win", "lose", "tie"] and verdict(total(5), total(5), margin=0) == "tie"
+def test_the_margin_decides(): assert [pair_verdict(total(5 + d), total(5)) for d in (.49, .5, -.5, 0)] == ["tie", "win", "lose", "tie"] and pair_verdict(total(5), total(5), margin=0) == "tie"
 
 
 @given(st.lists(st.sampled_from(["win", "tie", "lose", None]), min_size=1, max_size=40))

@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given, strategies as st
 
 from memkit.widgets.explorers.lesson import exercise, predict, quiz, start, took
-from memkit.widgets.explorers.lesson import QuizQuestion, answer_text, questions_text, read_number
+from memkit.widgets.explorers.lesson import Question, right_answer, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
 
 
 def said(verdict) -> str: return unescape(re.sub("<[^>]+>", "", verdict.value)).strip()
-def three(answer="beta", **more): return QuizQuestion("Which?", lambda: answer, LETTERS, **more)
+def three(answer="beta", **more): return Question("Which?", lambda: answer, LETTERS, **more)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(-.009, .009))
 def test_a_number_may_be_a_little_off(x, off):
     if float(x).is_integer(): x += .5
-    assert QuizQuestion("How much?", lambda: x).right(x*(1 + off)) and QuizQuestion("How much?", lambda: x).right(f"{x:.3g}")
-    assert not QuizQuestion("How much?", lambda: x).right(x*1.05) and not QuizQuestion("How much?", lambda: x).right(-x)
+    assert Question("How much?", lambda: x).right(x*(1 + off)) and Question("How much?", lambda: x).right(f"{x:.3g}")
+    assert not Question("How much?", lambda: x).right(x*1.05) and not Question("How much?", lambda: x).right(-x)
 
 
 @given(st.integers(-10_000, 10_000))
 def test_a_count_is_exact(n):
-    q = QuizQuestion("How many?", lambda: n)
+    q = Question("How many?", lambda: n)
     assert q.right(str(n)) and q.right(f" {n:,} ") and not q.right(n + 1) and not q.right(f"{n}.5")
 
 
@@ -35,21 +35,21 @@ def test_numbers_as_people_type_them(text, number): assert read_number(text) == 
 
 
 def test_texts_are_compared_by_their_letters():
-    q = QuizQuestion("Who?", lambda: "Sir  Isaac Newton.")
+    q = Question("Who?", lambda: "Sir  Isaac Newton.")
     assert q.right("sir isaac NEWTON") and not q.right("Isaac Newton") and not q.right("")
-    assert QuizQuestion("Is it?", lambda: True).right("true") and not QuizQuestion("Is it?", lambda: True).right(1)
+    assert Question("Is it?", lambda: True).right("true") and not Question("Is it?", lambda: True).right(1)
 
 
 def test_what_is_no_question_is_refused():
     for bad, words in (((" ", lambda: 1), "needs words"), (("Q", 3), "must be a function"), (("Q", lambda: 1, ("a", "A", "b")), "three or more that differ")):
-        with pytest.raises((ValueError, TypeError), match=words): QuizQuestion(*bad)
-    with pytest.raises(TypeError, match="got one text"): QuizQuestion("Q", lambda: 1, "abc")
+        with pytest.raises((ValueError, TypeError), match=words): Question(*bad)
+    with pytest.raises(TypeError, match="got one text"): Question("Q", lambda: 1, "abc")
     with pytest.raises(ValueError, match="none of the choices"): three("delta").right("alpha")
 
 
 def test_the_answer_is_worked_out_when_it_is_asked_for():
     state = {}
-    q = quiz([QuizQuestion("How many?", lambda: state["n"])])
+    q = quiz([Question("How many?", lambda: state["n"])])
     assert not q.give(0, 3) and "can't be checked yet" in said(q.verdicts[0]) and q.show.disabled and not q.tried
     state["n"] = 3
     assert q.check(0) and said(q.verdicts[0]).startswith("✓ Right.")
@@ -58,7 +58,7 @@ def test_the_answer_is_worked_out_when_it_is_asked_for():
 
 
 def test_verdicts_stand_at_their_questions_and_give_nothing_away():
-    q = quiz([three(why="It is second."), three("gamma", why="It is last."), QuizQuestion("How much?", lambda: 1/3)])
+    q = quiz([three(why="It is second."), three("gamma", why="It is last."), Question("How much?", lambda: 1/3)])
     assert [c.description for c in q.controls] == ["Answer 1", "Answer 2", "Answer 3"] and q.show.disabled
     assert not q.check(0) and said(q.verdicts[0]) == "Choose an answer first." and not q.check(2) and said(q.verdicts[2]) == "Type an answer first."
     assert not q.give(0, "alpha") and "beta" not in said(q.verdicts[0]) and "second" not in said(q.verdicts[0]) and not q.show.disabled
@@ -75,7 +75,7 @@ def test_verdicts_stand_at_their_questions_and_give_nothing_away():
 
 
 def test_buttons_and_the_enter_key_check():
-    q = quiz([QuizQuestion("How many?", lambda: 2), three()])
+    q = quiz([Question("How many?", lambda: 2), three()])
     q.controls[0].value = "2"
     q.controls[0]._handle_custom_msg({"event": "submit"}, [])
     assert said(q.verdicts[0]) == "✓ Right."
@@ -88,7 +88,7 @@ def test_buttons_and_the_enter_key_check():
 
 
 def test_a_verdict_goes_with_the_answer_that_it_was_on():
-    q = quiz([three(), QuizQuestion("How many?", lambda: 12)])
+    q = quiz([three(), Question("How many?", lambda: 12)])
     q.controls[1].value = "1"
     q.check(1)
     q.controls[1].value = "12"           # Enter overtook the last letter on its way from the browser
@@ -103,18 +103,18 @@ def test_a_verdict_goes_with_the_answer_that_it_was_on():
 
 
 def test_what_was_tried_survives_a_cell_that_is_run_again():
-    first = quiz([three(), QuizQuestion("How many?", lambda: 2)], key="test-again")
+    first = quiz([three(), Question("How many?", lambda: 2)], key="test-again")
     first.give(0, "beta"); first.give(1, "3")
-    again = quiz([three(), QuizQuestion("How many?", lambda: 2)], key="test-again")
+    again = quiz([three(), Question("How many?", lambda: 2)], key="test-again")
     assert again.controls[0].value == "beta" and said(again.verdicts[0]) == "✓ Right." and "Not right" in said(again.verdicts[1]) and not again.show.disabled
-    other = quiz([QuizQuestion("Which?", lambda: "x", ("x", "y", "z"))], key="test-again")
+    other = quiz([Question("Which?", lambda: "x", ("x", "y", "z"))], key="test-again")
     assert other.controls[0].value is None and not other.tried
     assert quiz([three()]).controls[0].value is None, "without a key nothing is kept"
 
 
 def test_texts_are_escaped_everywhere():
     evil = "<img src=x onerror=alert(1)> & `<b>`"
-    q = quiz([QuizQuestion(evil, lambda: evil, (evil, "two", "three"), why=evil), QuizQuestion("Q", lambda: [][0], why=evil)])
+    q = quiz([Question(evil, lambda: evil, (evil, "two", "three"), why=evil), Question("Q", lambda: [][0], why=evil)])
     q.give(0, evil); q.give(1, evil); q.reveal()
     for html in [v.value for v in q.verdicts] + [c.value for c in q.widget.children if hasattr(c, "value")]: assert "<img" not in html and "<b>`" not in html
     page = q._repr_mimebundle_()["text/html"]
@@ -122,10 +122,10 @@ def test_texts_are_escaped_everywhere():
 
 
 def test_where_nothing_can_be_clicked_the_questions_stay():
-    long = QuizQuestion("Why " + "so very " * 60 + "long?", lambda: 1)
+    long = Question("Why " + "so very " * 60 + "long?", lambda: 1)
     bundle = quiz([three(), long])._repr_mimebundle_()
     assert bundle["text/plain"] == questions_text([three(), long]) and "b) beta" in bundle["text/plain"] and "application/vnd.jupyter.widget-view+json" in bundle
-    assert "gamma" in bundle["text/html"] and answer_text(QuizQuestion("Q", lambda: 2/3)) == "0.667" and answer_text(QuizQuestion("Q", lambda: 12345)) == "12345"
+    assert "gamma" in bundle["text/html"] and right_answer(Question("Q", lambda: 2/3)) == "0.667" and right_answer(Question("Q", lambda: 12345)) == "12345"
 
 
 def test_an_exercise_tells_the_first_case_that_fails():

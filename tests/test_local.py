@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 from memkit.models import local as gguf_module
-from memkit.models.local import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
+from memkit.models.local import Draft, answer_text, length_batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
 from memkit.models.local import convert_gguf
 from memkit.models.local import load_model
 from memkit.models.lm import check_label_scorer, check_language_model
@@ -236,7 +236,7 @@ def test_common_length(rows):
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 6))
 def test_batches_hold_everything_once(lengths, size):
-    made = batches(lengths, size)
+    made = length_batches(lengths, size)
     assert sorted(i for b in made for i in b) == list(range(len(lengths))) and all(1 <= len(b) <= size for b in made)
     flat = [lengths[i] for b in made for i in b]
     assert flat == sorted(flat, reverse=True)

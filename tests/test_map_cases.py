@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.experiments.map.single import cases_of, folds, mae_difference, mean_mae, ordered_rows, user_errors
+from memkit.experiments.map.single import prediction_cases, folds, mae_difference, mean_mae, ordered_rows, user_errors
 from memkit.maprec.ratings import simulated_ratings
 
 
@@ -59,7 +59,7 @@ def test_orders_do_not_depend_on_the_file(ratings):
 @given(history=st.integers(1, 11), orders=st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True), users=st.lists(st.integers(0, 29), min_size=1, max_size=5, unique=True))
 def test_a_case_holds_what_came_before_and_nothing_else(history, orders, users):
     ratings = made()
-    c = cases_of(ratings, users, orders, history)
+    c = prediction_cases(ratings, users, orders, history)
     assert len(c) == len(users)*len(orders)*history
     for row in np.random.default_rng(0).integers(0, len(c), 5):
         rows = ordered_rows(ratings, c.user[row], c.order[row])
@@ -70,13 +70,13 @@ def test_a_case_holds_what_came_before_and_nothing_else(history, orders, users):
 
 
 def test_short_histories_are_left_out(ratings):
-    assert len(cases_of(ratings, range(30), (0,), 11)) == 330
-    with pytest.raises(ValueError, match="shorter history"): cases_of(ratings, range(30), (0,), 12)
-    with pytest.raises(ValueError, match="one order"): cases_of(ratings, range(30), (), 5)
+    assert len(prediction_cases(ratings, range(30), (0,), 11)) == 330
+    with pytest.raises(ValueError, match="shorter history"): prediction_cases(ratings, range(30), (0,), 12)
+    with pytest.raises(ValueError, match="one order"): prediction_cases(ratings, range(30), (), 5)
 
 
 def test_errors_are_means_by_user(ratings):
-    c = cases_of(ratings, range(30), (0, 1), 6)
+    c = prediction_cases(ratings, range(30), (0, 1), 6)
     p = np.full(len(c), 3.)
     assert user_errors(c, p) == pytest.approx([np.abs(c.truth[c.user == u] - 3).mean() for u in range(30)])
     assert mean_mae(c, p).n == 30 and mean_mae(c, c.truth).high == 0
@@ -86,6 +86,6 @@ def test_errors_are_means_by_user(ratings):
 
 def test_simulated_raters_go_through():
     r = simulated_ratings(40)
-    c = cases_of(r, range(40))
+    c = prediction_cases(r, range(40))
     assert (c.known >= 0).sum(1).tolist() == c.h.tolist() and len(c) == 40*3*18
     assert len(c.of([3, 5])) == 2*54 and set(c.of([3, 5]).user.tolist()) == {3, 5}

@@ -14,7 +14,7 @@ from memkit.experiments.map.run import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.ratings import Ratings, simulated_ratings
-from memkit.maprec.prediction import asked_probabilities, cosine, genre_overlap, prefix_tree, prefix_tree_probabilities
+from memkit.maprec.prediction import asked_probabilities, text_cosine, genre_overlap, prefix_tree, prefix_tree_probabilities
 
 
 class Counting:
@@ -133,7 +133,7 @@ def test_nothing_is_learned_from_those_who_are_scored(ratings, embedder):
     moved = cross_cases(turned, range(60), (1, 9))
     assert (moved.truth[test] != cases.truth[test]).any()
     for r, c, out in ((ratings, cases, (a := {})), (turned, moved, (b := {}))):
-        out |= language_model_predictions(ask_cross(r, c, parts, Counting(), cosine(embedder, "genres"), (2, 4)), parts) | control_predictions(r, c, parts)
+        out |= language_model_predictions(ask_cross(r, c, parts, Counting(), text_cosine(embedder, "genres"), (2, 4)), parts) | control_predictions(r, c, parts)
     for name in a: assert np.array_equal(a[name][test], b[name][test], equal_nan=True), name
     assert any(not np.array_equal(a[name][~test], b[name][~test], equal_nan=True) for name in a)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.models.lm import Reply, UnusableAnswer
-from memkit.maprec.detection import SPLITS, decided, labelled_messages
+from memkit.maprec.detection import SPLITS, types_of, labelled_messages
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Catalogue, Item, own_catalogue
 from memkit.maprec.detection import PromptedDetector, PromptedUpdater, detection_messages, stands_in, update_messages
@@ -47,7 +47,7 @@ def test_no_topic_and_no_message_is_in_two_splits():
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_two_probabilities_make_one_of_four(a, b):
-    d = decided(a, b)
+    d = types_of(a, b)
     assert d.types in TYPES and .25 <= d.confidence <= 1
     ways = {frozenset("A"): a*(1 - b), frozenset("B"): b*(1 - a), frozenset("AB"): a*b, frozenset("C"): (1 - a)*(1 - b)}
     assert d.confidence == pytest.approx(ways[d.types]) == pytest.approx(max(ways.values()))
@@ -55,7 +55,7 @@ def test_two_probabilities_make_one_of_four(a, b):
 
 @pytest.mark.parametrize("bad", [(-.1, .5), (.5, 1.1), (float("nan"), .5)])
 def test_what_is_no_probability_is_refused(bad):
-    with pytest.raises(ValueError, match="0..1"): decided(*bad)
+    with pytest.raises(ValueError, match="0..1"): types_of(*bad)
 
 
 # --- the detector

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.experiments.map.single import cases_of, histories
+from memkit.experiments.map.single import prediction_cases, histories
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line
 from memkit.maprec.prediction import (
     LABELS, asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_probabilities, rating_prompt, shuffled, softmax, vanilla_messages)
@@ -114,7 +114,7 @@ def test_calibration_survives_what_is_rare():
 def test_growing_histories_share_a_pass(tiny):
     "Every case as its prompt alone, whatever else is asked; what is predicted is never read."
     people = raters()
-    cases = cases_of(people, range(5), orders=(0, 1), history=6)
+    cases = prediction_cases(people, range(5), orders=(0, 1), history=6)
     ask = lambda c: asked_probabilities(tiny, [rating_prompt(rated, target, short=True) for rated, target in histories(people, c)])
     shares = ask(cases)
     some = np.random.default_rng(0).permutation(len(cases))[:12]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.experiments.map.single import cases_of, classical_rows, classical_scores, folds
+from memkit.experiments.map.single import prediction_cases, classical_rows, classical_scores, folds
 from memkit.maprec.classical import (
     CONTROLS, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
-from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_network, fit_stars, fit_statistics, matrix, median_level, together, windows
+from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_networks, fit_stars, fit_statistics, matrix, median_level, joined_cases, history_windows
 from memkit.maprec.ratings import simulated_ratings
 
 FEW = ((2, 20.),)
@@ -109,13 +109,13 @@ def test_a_rating_of_an_unknown_item_counts_for_the_user(ratings):
 # --- features
 
 def test_windows_never_show_the_target(ratings):
-    w = windows(ratings, range(60), 1.)
+    w = history_windows(ratings, range(60), 1.)
     for row in range(0, len(w), 97):
         h = (w.known[row] >= 0).sum()
         rows = ratings.of(w.user[row]).tolist()
         at = next(k for k, r in enumerate(rows) if ratings.item[r] == w.target[row])
         assert 1 <= h <= 18 and w.known[row, :h].tolist() == ratings.item[rows[at - h:at]].tolist() and w.truth[row] == ratings.rating[rows[at]]
-    assert len(together(w, w)) == 2*len(w)
+    assert len(joined_cases(w, w)) == 2*len(w)
 
 
 @settings(max_examples=15, deadline=None)
@@ -134,13 +134,13 @@ def test_features_are_finite_and_do_not_see_padding(stats, data):
 
 
 def test_features_in_a_batch_are_those_alone(ratings, stats):
-    w = windows(ratings, range(60, 80), .3)
+    w = history_windows(ratings, range(60, 80), .3)
     assert matrix(stats, w, batch=7) == pytest.approx(matrix(stats, w), abs=1e-5)
 
 
 def test_cross_fitting_leaves_the_users_own_ratings_out(ratings):
     "Changing what a user rated outside a case must not change that case's features."
-    w = windows(ratings, range(20), .3)
+    w = history_windows(ratings, range(20), .3)
     before = crossfitted(ratings, range(20), w, parts=2, factors=FEW)
     from dataclasses import replace
     rating = ratings.rating.copy()
@@ -152,7 +152,7 @@ def test_cross_fitting_leaves_the_users_own_ratings_out(ratings):
 
 @pytest.mark.parametrize("users, parts", [(range(5), 2), (range(20), 1), (range(20), 21)])
 def test_cross_fitting_that_cannot_be(ratings, users, parts):
-    with pytest.raises(ValueError): crossfitted(ratings, users, windows(ratings, range(20), .1), parts)
+    with pytest.raises(ValueError): crossfitted(ratings, users, history_windows(ratings, range(20), .1), parts)
 
 
 # --- deciding
@@ -175,7 +175,7 @@ def test_numpy_runs_what_torch_trained():
     rng = np.random.default_rng(0)
     x, truth = rng.normal(size=(300, 4)).astype(np.float32), rng.integers(1, 6, 300).astype(float)
     state = torch.random.get_rng_state()
-    net = fit_network(x, truth, LIGHT)
+    net = fit_networks(x, truth, LIGHT)
     assert torch.equal(state, torch.random.get_rng_state()), "the caller's random numbers are left alone"
     (w0, b0), (w1, b1), (w2, b2) = (tuple(map(torch.as_tensor, layer)) for layer in net.members[0])
     silu = torch.nn.functional.silu
@@ -197,7 +197,7 @@ def test_scoring_never_lets_test_ratings_in(ratings):
     parts, kw = folds(ratings, 2), dict(orders=(0,), history=5, settings=LIGHT, factors=FEW)
     a = classical_scores(ratings, parts, **kw)
     u = int(parts[0].test[0])
-    c = cases_of(ratings, [u], (0,), 5)
+    c = prediction_cases(ratings, [u], (0,), 5)
     late = (ratings.user == u) & ~np.isin(ratings.item, c.known[-1])
     rating = ratings.rating.copy()
     rating[late] = 6 - rating[late]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.store.erase import count_in_files, pieces
+from memkit.store.erase import count_in_files, search_pieces
 from memkit.records import new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.maprec import items as P
 from memkit.maprec.items import (Catalogue, Item, Rated, check_domain, check_rating, clean_text, own_catalogue, rating_line, title_line)
-from memkit.maprec.items import frame, history, import_ratings, profile, put_rating, rated_of, take_back
+from memkit.maprec.items import profile_table, history, import_ratings, profile, put_rating, rated_of, take_back
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
@@ -143,7 +143,7 @@ def test_the_profile_is_a_dictionarys_replay(acts):
             elif act == "note": store.add("u", "a note")
             if act == "look": check(store, there, everything)
         check(store, there, everything)
-        assert len(frame(store, "u")) == len(there)
+        assert len(profile_table(store, "u")) == len(there)
         P._KEPT.pop(store, None)                       # read from the store alone
         check(store, there, everything)
 
@@ -212,7 +212,7 @@ def test_a_long_profile_comes_in_one_transaction(tmp_path):
 def test_an_empty_profile():
     with MemoryStore(":memory:") as store:
         assert profile(store, "u") == () and history(store, "u", "x") == [] and take_back(store, "u", "x", "films") is None
-        table = frame(store, "u")
+        table = profile_table(store, "u")
         assert list(table.columns) == list(P.COLUMNS) and len(table) == 0 and str(table["date"].dtype).startswith("datetime64") and str(table["year"].dtype) == "Int64"
 
 
@@ -238,7 +238,7 @@ def test_nothing_half_written():
 
 def test_forgetting_erases_the_words(tmp_path):
     title, path = "Zwergnasenpalast", tmp_path/"s.db"
-    on_disk = lambda: sum(count_in_files([p for p in tmp_path.rglob("*") if p.is_file()], set(pieces(title.encode()))).values())
+    on_disk = lambda: sum(count_in_files([p for p in tmp_path.rglob("*") if p.is_file()], set(search_pieces(title.encode()))).values())
     with MemoryStore(path) as store:
         keep = put_rating(store, "u", Rated(item(1), 4))
         m = put_rating(store, "u", Rated(item(0, title=title), 4)); n = put_rating(store, "u", Rated(item(0, title=title), 5))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.maprec.items import Item, Rated
-from memkit.maprec.prediction import SELECTIONS, cosine, genre_overlap, select
+from memkit.maprec.prediction import SELECTIONS, text_cosine, genre_overlap, select
 
 GENRES = ("Action", "Comedy", "Drama", "Film-Noir", "Horror")
 items = st.builds(lambda n, g: Item(id=f"i{n}", title=f"Film {n}", genres=tuple(g)), st.integers(0, 30), st.lists(st.sampled_from(GENRES), max_size=3, unique=True))
@@ -40,7 +40,7 @@ def test_cosine_embeds_each_text_once():
             self.seen += texts
             return np.array([[len(t), 1., 0.] for t in texts], np.float32)
     embedder = Counting()
-    similar = cosine(embedder, "genres")
+    similar = text_cosine(embedder, "genres")
     films = [Item(id=str(n), title=f"Film {n}", genres=("Drama",)*(n % 2)) for n in range(4)]
     first = similar(films[0], films)
     assert np.allclose(similar(films[0], films), first) and first[0] == pytest.approx(1) and len(embedder.seen) == len(set(embedder.seen)) == 3

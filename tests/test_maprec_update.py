@@ -66,10 +66,10 @@ def test_what_is_told_of_another_medium_is_not_taken(linker):
     assert linker.lookup("The Godfather", domain="books") is None and linker.lookup("The Godfather", domain="films").year == 1972
 
 def test_a_reply_that_tells_nothing_chooses_nothing(linker):
-    from memkit.maprec.frames import chosen
+    from memkit.maprec.frames import chosen_item
     dunes = linker.named("Dune")
-    assert chosen("hm, no idea", dunes) is chosen("", dunes) is chosen("I read a lot of books", linker.near("Alein")) is None
-    assert chosen("the film", dunes) is None, "there are two films"
+    assert chosen_item("hm, no idea", dunes) is chosen_item("", dunes) is chosen_item("I read a lot of books", linker.near("Alein")) is None
+    assert chosen_item("the film", dunes) is None, "there are two films"
 
 def test_every_title_finds_itself(linker):
     "By its title and year, every item of the catalogue is found, but for those of one title and year."

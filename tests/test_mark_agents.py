@@ -16,7 +16,7 @@ from memkit.reading.notes import chat_sentences
 from memkit.reading.examples import note_sentences
 from memkit.mark import agents as prompted
 from memkit.mark.agents import _OURS, embedded_agents
-from memkit.mark.agents import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
+from memkit.mark.agents import ListedMemory, PromptedAgent, RefinedAgentError, checked_memory, extraction, conversation_pieces, prompted_agents
 from memkit.mark import open_mark
 from memkit.mark.corrections import CorrectionAgent, Heard, heard, identifies, is_personal, read_conversation
 from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
@@ -447,9 +447,9 @@ def test_what_holds_is_kept_when_the_rest_never_does():
 def test_an_empty_list_is_an_answer(): assert asks('{"memories": []}')[0]() == []
 
 def test_words_of_the_assistant_are_not_the_users():
-    m = believed(ListedMemory(*GOOD[:3], "A reaction that never stops speaks for pulpitis, and the treatment is a pulpectomy, which removes the inflamed pulp.", "correction"), RESIDUAL, TOOTH)
+    m = checked_memory(ListedMemory(*GOOD[:3], "A reaction that never stops speaks for pulpitis, and the treatment is a pulpectomy, which removes the inflamed pulp.", "correction"), RESIDUAL, TOOTH)
     assert (m.source, m.reason) == ("assistant", "inferred")
-    denied = believed(ListedMemory(*GOOD[:3], "A reaction that never stops speaks not for pulpitis.", "correction"), RESIDUAL, TOOTH)
+    denied = checked_memory(ListedMemory(*GOOD[:3], "A reaction that never stops speaks not for pulpitis.", "correction"), RESIDUAL, TOOTH)
     assert (denied.source, denied.reason, denied.strength) == ("assistant", "inferred", .5)
 
 def test_persons_and_orders_of_a_model_are_left_out():
@@ -470,7 +470,7 @@ def test_a_long_conversation_goes_in_pieces():
 @settings(max_examples=60, deadline=None)
 def test_pieces_hold_every_turn_within_the_budget(lengths, budget):
     words = lambda text: len(text.split())
-    parts = pieces(talk(*[("w "*a, "w "*b) for a, b in lengths]), budget, words)
+    parts = conversation_pieces(talk(*[("w "*a, "w "*b) for a, b in lengths]), budget, words)
     assert [t["turn"] for p in parts for t in p[1 if p is not parts[0] else 0:]] == list(range(1, len(lengths) + 1))
     assert all(sum(words(json.dumps(t)) for t in p) <= budget for p in parts)
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from memkit.store import store as store_module
 from memkit.records import Memory, new_id
-from memkit.store.schema import StoreError, find_owner, writing
+from memkit.store.schema import StoreError, find_owner, write_lock
 from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuildReport, forget_contributions, turns_read
-from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
+from memkit.mark.corrections import classify, injected, judge_memory, recall_outcomes, trust_of
 from memkit.mark.conflict_resolution import ConflictSide, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
 from memkit.mark.maintain import QuorumSettings
@@ -144,7 +144,7 @@ def test_one_message_and_many(store):
     b = builder(store, Words())
     assert len(told(store, b, "ann", "Just this").of("added")) == 1
     session = talk(store, "ben", "Hello").id
-    with writing(store._db, "ben") as conn:           # add_turn would take longer than all the rest
+    with write_lock(store._db, "ben") as conn:           # add_turn would take longer than all the rest
         owner = find_owner(store._db, conn, "ben")[0]
         rows = [{"owner": owner, "turn": new_id("t"), "session": session, "at": i, "question": f"residual: rule number {i} of ward {i} on floor {i}" if not i % 500 else "Go on", "answer": ""} for i in range(10_000)]
         conn.execute(turns_table.insert(), rows)
@@ -168,7 +168,7 @@ def test_users_corroborate_and_the_assistant_never_does(store, minilm):
     told(store, b, "ben", TWICE, 3);                                               assert state() == (3, 5, 6, 1, 1)
     turn = new_id("t"); injected(store, DOMAIN, [id], turn, "cleo")
     told(store, b, "cleo", TWICE, 4);                                              assert state() == (4, 6, 7, 2, 1)   # she was shown it
-    assert outcomes(store.events(DOMAIN), id) == (True, None) and trust_of(store, DOMAIN, id) == replay((True, None)) and len(store.list(DOMAIN)) == 1
+    assert recall_outcomes(store.events(DOMAIN), id) == (True, None) and trust_of(store, DOMAIN, id) == replay((True, None)) and len(store.list(DOMAIN)) == 1
 
 
 def test_a_pattern_raises_trust_and_persistence(store, minilm):
@@ -332,7 +332,7 @@ def test_a_loser_with_enough_confirmations_returns(store, minilm):
     told(store, b, "ann", TWICE, day=1);  assert shared(store) == [ONCE]
     told(store, b, "ben", TWICE, day=2);  assert shared(store) == [TWICE]           # equal now, and later
     [m] = store.list(DOMAIN)
-    assert (m.meta["users"], m.correct, m.recalls) == (2, 1, 1) and outcomes(store.events(DOMAIN), m.id) == (True,)
+    assert (m.meta["users"], m.correct, m.recalls) == (2, 1, 1) and recall_outcomes(store.events(DOMAIN), m.id) == (True,)
     told(store, b, "cleo", TWICE, day=3)
     assert trust_of(store, DOMAIN, m.id) == replay((True, True)) and store.get(DOMAIN, m.id).meta["users"] == 3
     told(store, b, "liar", ONCE, day=9);  assert shared(store) == [TWICE]
@@ -587,7 +587,7 @@ def test_a_user_who_forgets_while_the_agents_read(store, minilm):
     c, b = talk(store, "ann", f"residual: {TWICE}", "user-question: Call me Ann"), builder(store, minilm, [Says(lambda c: store.forget("ann") and Listener(RESIDUAL).extract(c)), Listener(QUESTION)])
     with pytest.raises(BuildError, match="isn't learned again"): b.build(c)
     assert everything(store, "ann") == [([], [], [])]*2 and TWICE.encode() not in bytes_of(store)
-    with writing(store._db, "ann") as conn: assert find_owner(store._db, conn, "ann") == (0, 0)
+    with write_lock(store._db, "ann") as conn: assert find_owner(store._db, conn, "ann") == (0, 0)
 
 
 def test_a_user_who_forgets_between_their_rows_and_the_domains(store, minilm, monkeypatch):
@@ -633,7 +633,7 @@ def test_whatever_is_said(lines, rng):
         for owner in (*"abc", DOMAIN):
             events, lost = store.events(owner), store.superseded(owner)
             for m in store.list(owner, superseded=True):
-                lived = outcomes(events, m.id)
+                lived = recall_outcomes(events, m.id)
                 assert (m.recalls, m.correct, m.incorrect) == (len(lived), lived.count(True), lived.count(False))
                 assert m.meta["patterns"] == len({s["session"] for s in m.meta["sources"]}) and all(s["turns"] for s in m.meta["sources"])
                 if owner == DOMAIN: assert {s["by"] for s in m.meta["sources"]} <= {store.alias(u) for u in "abc"} and m.correct <= m.meta["users"] - 1

@@ -20,8 +20,8 @@ from memkit.experiments.mark import lessons as mark_questions
 from memkit.experiments.mark import run as mark_scenario
 from memkit.experiments.mark import again as mark_texts
 from memkit.experiments.mark.again import AGAIN, BARE, COLLEAGUE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, RAW, Asked, errors_removed
-from memkit.experiments.mark.lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, told
-from memkit.experiments.mark.lessons import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer
+from memkit.experiments.mark.lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, chatbot_says
+from memkit.experiments.mark.lessons import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction_of, own_choices, lesson_prompt, read_medmcqa, reworded, shuffled, without_answer
 from memkit.experiments.result import ROW, save_result
 from memkit.mark.agents import embedded_agents
 from memkit.mark.builder import Builder
@@ -171,7 +171,7 @@ def test_a_model_that_only_writes():
     assert picker.pick("options?", c.options) is None
 
 def test_own_answers_are_not_in_the_prompt():
-    prompt = plain_prompt("No, it is X.", ["m"], [("Q?", "I think the answer is Y.")])
+    prompt = lesson_prompt("No, it is X.", ["m"], [("Q?", "I think the answer is Y.")])
     assert prompt == "Memory: m\n\nQuestion: Q?\nExpert: No, it is X.\nAnswer:"
 
 
@@ -194,14 +194,14 @@ def test_counts_are_of_what_was_said(lessons):
 
 def test_the_expert_names_the_right_option_and_gives_other_reasons():
     c = next(c for c in OWN if len(mark_questions.reasons(c)) >= 3)
-    said = [correction(c, 0, t) for t in range(1, MOST_TURNS + 1)]
-    assert all(c.answer in s for s in said) and said == [correction(c, 0, t) for t in range(1, MOST_TURNS + 1)]
+    said = [correction_of(c, 0, t) for t in range(1, MOST_TURNS + 1)]
+    assert all(c.answer in s for s in said) and said == [correction_of(c, 0, t) for t in range(1, MOST_TURNS + 1)]
     assert mark_questions.reasons(c)[0] in said[0] and mark_questions.reasons(c)[2] in said[1]
 
-def test_without_a_reason_the_option_is_enough(): assert correction(choice(explanation="Pancreas."), None, 1).endswith("Pancreas.")
+def test_without_a_reason_the_option_is_enough(): assert correction_of(choice(explanation="Pancreas."), None, 1).endswith("Pancreas.")
 
 @pytest.mark.parametrize("option, before, words", [(None, None, "I don't know."), ("Gut", None, "I think"), ("Gut", "Gut", "I still think"), ("Liver", "Gut", "You are right.")])
-def test_what_the_chatbot_says(option, before, words): assert told(option, before).startswith(words)
+def test_what_the_chatbot_says(option, before, words): assert chatbot_says(option, before).startswith(words)
 
 
 # memory
@@ -267,7 +267,7 @@ def test_a_row_is_compared_with_its_own_reference():
 
 def test_differences_and_ratios():
     assert mark_texts.times([.4, .2], [.2, .1]).mean == pytest.approx(2.) and mark_texts.times([1.], [0.]) is None
-    assert mark_texts.apart([1., 1.], [.5, .5]).mean == .5 and mark_texts.apart([], [1.]) is None
+    assert mark_texts.mean_difference([1., 1.], [.5, .5]).mean == .5 and mark_texts.mean_difference([], [1.]) is None
 
 def test_scores_come_back_from_json(run):
     again = json.loads(json.dumps(run))
@@ -294,8 +294,8 @@ def test_pictures(run):
     assert [l.name for l in mark.table_4(run).lines] == ["turns", "tokens", "words"] and len(mark.table_7(run).lines) == 6
 
 def test_what_has_words_instead_of_figures(run):
-    text = mark.in_words(run)
-    assert "Table 3" in text and "practitioner 2" in text and mark.in_words({}) == str(mark.table_3())
+    text = mark.word_rows(run)
+    assert "Table 3" in text and "practitioner 2" in text and mark.word_rows({}) == str(mark.table_3())
 
 def test_two_practitioners(run):
     who = [l["who"] for l in run["scenario"]]

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from memkit.records import new_id
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import Event, MemoryStore
-from memkit.mark.corrections import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, record_of, said_again, trust_of
+from memkit.mark.corrections import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, recall_outcomes, record_of, said_again, trust_of
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 from memkit.mark.trust import TrustSettings, new_trust, replay
 
@@ -89,7 +89,7 @@ class Life(RuleBasedStateMachine):
         events = self.store.events(DOMAIN)
         for id in self.ids:
             lived = tuple(e[3] for e in self.lived[id])
-            assert outcomes(events, id) == lived == tuple(r.outcome for r in record_of(events, id))
+            assert recall_outcomes(events, id) == lived == tuple(r.outcome for r in record_of(events, id))
             assert counts(self.store.get(DOMAIN, id)) == sums(lived)
             assert trust_of(self.store, DOMAIN, id) == replay(lived)
             assert classification_of(events, id) == self.said.get(id)
@@ -107,7 +107,7 @@ def test_any_log_can_be_read(rows):
     for m in (1, 2, 3):
         turns = list(dict.fromkeys(e.data["turn"] for e in events if e.memory == m and e.kind in (INJECTED, JUDGED)))
         last = {e.data["turn"]: e.data["right"] for e in events if e.memory == m and e.kind == JUDGED}
-        assert outcomes(events, m) == tuple(last.get(t) for t in turns)
+        assert recall_outcomes(events, m) == tuple(last.get(t) for t in turns)
 
 
 def test_a_trust_of_its_own_settings(store):
@@ -192,7 +192,7 @@ def test_a_failing_transaction_takes_the_judgement_with_it(store):
             injected(store, DOMAIN, [id], new_id("t"), "ann")
             judge_memory(store, DOMAIN, id, "ann", True)
             raise RuntimeError
-    assert counts(store.get(DOMAIN, id)) == (0, 0, 0) and outcomes(store.events(DOMAIN), id) == ()
+    assert counts(store.get(DOMAIN, id)) == (0, 0, 0) and recall_outcomes(store.events(DOMAIN), id) == ()
 
 
 def test_a_closed_store_says_so(store):
@@ -211,7 +211,7 @@ def test_threads_click_at_once(store):
     threads = [threading.Thread(target=click, args=(who,)) for who in turns for _ in range(2)]
     for t in threads: t.start()
     for t in threads: t.join()
-    assert counts(store.get(DOMAIN, id)) == (6, 6, 0) and outcomes(store.events(DOMAIN), id) == (True,)*6
+    assert counts(store.get(DOMAIN, id)) == (6, 6, 0) and recall_outcomes(store.events(DOMAIN), id) == (True,)*6
 
 
 SCRIPT = """
@@ -231,7 +231,7 @@ def test_two_processes_count_a_turn_once(tmp_path):
         id = learned(store)
         runs = [subprocess.Popen([sys.executable, "-c", SCRIPT, tmp_path/"store.db", str(id), *turns]) for _ in range(2)]
         assert [r.wait(60) for r in runs] == [0, 0]
-        assert counts(store.get(DOMAIN, id)) == (10, 10, 0) and outcomes(store.events(DOMAIN), id) == (True,)*10
+        assert counts(store.get(DOMAIN, id)) == (10, 10, 0) and recall_outcomes(store.events(DOMAIN), id) == (True,)*10
 
 
 def test_the_record_says_who_and_where(store):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.maintain import Voters, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
+from memkit.mark.maintain import Voters, QuorumSettings, know, known_people, last_votes, settle, dispute_sides, spared, standing_claim, unknow
 
 people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
@@ -213,8 +213,8 @@ def test_a_dispute_has_two_sides_the_better_supported_first(embedder):
     topic = lab_topics("tune", 2)[0]
     with Ward(ROLES_GIVEN, embedder) as ward:
         says(ward, "liar 0", topic, topic.false)
-        assert sides(ward.store, ward.shown(topic.questions[0]).id) == []
+        assert dispute_sides(ward.store, ward.shown(topic.questions[0]).id) == []
         says(ward, "user 4", topic, topic.true)
-        first, second = sides(ward.store, ward.shown(topic.questions[0]).id)
+        first, second = dispute_sides(ward.store, ward.shown(topic.questions[0]).id)
         assert (topic.told(first.memory), topic.told(second.memory)) == (True, False)
         assert (first.people, second.people) == ("one expert", "one person") and first.support > second.support > 0

@@ -2,13 +2,13 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.search.documents import asked, ends, passages, readings, sentences
+from memkit.search.documents import asked, ends, passages, question_readings, split_sentences
 
 texts = st.lists(st.sampled_from(["fever", "Cough", "It", "ends.", "Why?", "so!", "3.5", "mg", "\n\n", "\n", "药", "e.g.", '"Yes."']), max_size=60).map(" ".join)
 
 
 @given(texts)
-def test_sentences_keep_every_word(text): assert " ".join(sentences(text)).split() == text.split()
+def test_sentences_keep_every_word(text): assert " ".join(split_sentences(text)).split() == text.split()
 
 
 @given(texts, st.integers(1, 20), st.data())
@@ -51,11 +51,11 @@ def test_refusals(words, overlap):
 
 @given(texts)
 def test_readings_keep_everything_but_the_other_questions(text):
-    found = readings(text)
+    found = question_readings(text)
     if len(found) == 1: assert found == [text]
     else:
         assert all(set(f.split()) <= set(text.split()) and len(f.split()) < len(text.split()) for f in found)
-        told = [s for s in sentences(text) if not s.endswith("?")]
+        told = [s for s in split_sentences(text) if not s.endswith("?")]
         assert all(s in f for s in told for f in found)                 # what isn't asked stands in every reading
         assert 2 <= len(found) <= 4 and all("?" in f for f in found)
 
@@ -63,4 +63,4 @@ def test_readings_keep_everything_but_the_other_questions(text):
 @pytest.mark.parametrize("message, expected", [
     ("What helps with gout pain? Is it dangerous?", 1), ("What helps with gout pain? Which food brings gout on?", 2), ("gout pain food", 1), ("", 1),
     (" ".join(f"Does medicine number{i} help against gout?" for i in range(9)), 4)])
-def test_only_questions_that_say_what_they_ask_are_told_apart(message, expected): assert len(readings(message)) == expected
+def test_only_questions_that_say_what_they_ask_are_told_apart(message, expected): assert len(question_readings(message)) == expected

@@ -4,7 +4,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.search.documents import sentences
+from memkit.search.documents import split_sentences
 from memkit.turn.prompt import BudgetError, Piece, fit, shorten
 from memkit.records import Document, Hit, Message
 
@@ -27,7 +27,7 @@ pieces = st.lists(st.builds(Piece, name=st.sampled_from(["document", "memory"]),
 @quick
 @given(texts, st.integers(1, 60))
 def test_shortened_is_within_the_limit_and_the_start_in_whole_sentences(text, limit):
-    short, whole = shorten(text, limit, count), sentences(text)
+    short, whole = shorten(text, limit, count), split_sentences(text)
     assert count(short) <= limit
     if short.endswith(" …"): assert count(whole[0]) > limit and text.split()[:len(short.split()) - 1] == short.split()[:-1], "words only where no sentence fits"
     else: assert short == text or short in [" ".join(whole[:n]) for n in range(len(whole) + 1)]
@@ -36,7 +36,7 @@ def test_shortened_is_within_the_limit_and_the_start_in_whole_sentences(text, li
 @quick
 @given(texts, st.integers(1, 60))
 def test_no_further_sentence_would_have_fitted(text, limit):
-    short, whole = shorten(text, limit, count), sentences(text)
+    short, whole = shorten(text, limit, count), split_sentences(text)
     if short == text or short.endswith(" …"): return
     n = next(n for n in range(len(whole) + 1) if " ".join(whole[:n]) == short)
     assert count(" ".join(whole[:n + 1])) > limit

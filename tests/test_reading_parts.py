@@ -255,7 +255,7 @@ def test_labels_move_along_with_what_is_typed(texts, choose, seed):
             if choose.random() < .7: pieces.append(X.LabelledSpan(part, at[i], at[j] - 1, {"n": len(pieces)})); said.append(words[i:j])
             i = j
     e = X.Example("clauses", "nobody", tuple(" ".join(w) for w in texts), 1, {}, tuple(pieces))
-    other = X.typed(e, random.Random(seed))
+    other = X.retyped(e, random.Random(seed))
     assert len(other.parts) == len(e.parts) and [p.labels for p in other.pieces] == [p.labels for p in e.pieces]
     for p, words in zip(other.pieces, said):
         now = other.parts[p.part][p.start:p.end].split(" ")
@@ -265,12 +265,12 @@ def test_labels_move_along_with_what_is_typed(texts, choose, seed):
 def test_pairs_change_places_where_their_relation_holds_both_ways():
     for relation in RELATIONS:
         e = X.Example("pair", "nobody", ("old", "new"), 1, {"relation": RELATIONS.index(relation)})
-        orders = {tuple(p.lower() for p in X.typed(e, random.Random(s)).parts) for s in range(60)}
+        orders = {tuple(p.lower() for p in X.retyped(e, random.Random(s)).parts) for s in range(60)}
         assert (("new", "old") in orders) == (relation in ("duplicate", "contradiction", "unrelated")), relation
 
 def test_a_text_of_marks_stays():
     e = X.Example("clauses", "nobody", ("?!",), 1, {}, (X.LabelledSpan(0, 0, 2, {}),))
-    assert {X.typed(e, random.Random(s)).parts for s in range(40)} == {("?!",)}
+    assert {X.retyped(e, random.Random(s)).parts for s in range(40)} == {("?!",)}
 
 @pytest.mark.parametrize("word", ["cat", "4567", "it's", "", "ab4cd"])
 def test_no_slip_in_short_words_and_numbers(word): assert {X.slip(word, random.Random(s)) for s in range(20)} == {word}
@@ -312,23 +312,23 @@ def test_a_long_part_is_cut_off():
 @pytest.mark.parametrize("scale", [0., 1e-6, 1e-3, 1., 100.])
 def test_four_bits_lose_half_a_step_at_most(scale):
     import torch
-    from memkit.reading.training import GROUP, packed, unpacked
+    from memkit.reading.training import GROUP, pack_change, unpack_change
     change = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))*scale
-    bits, steps = packed(change)
-    back = unpacked(bits, steps, change.shape)
+    bits, steps = pack_change(change)
+    back = unpack_change(bits, steps, change.shape)
     assert (bits.dtype, bits.numel(), steps.dtype, steps.numel()) == (torch.uint8, 192, torch.float16, 12)
     step = change.reshape(-1, GROUP).abs().amax(1, keepdim=True)/7
     off = (back - change).reshape(-1, GROUP).abs()
     assert (off <= step*.505 + 1e-6).all(), "half a step, and what a scale of sixteen bits loses"
-    again = unpacked(*packed(back), change.shape)
+    again = unpack_change(*pack_change(back), change.shape)
     assert torch.allclose(again, back, rtol=2e-3, atol=1e-6), "packed again, it stays"
 
 def test_every_step_of_four_bits_comes_back():
     import torch
-    from memkit.reading.training import packed, unpacked
+    from memkit.reading.training import pack_change, unpack_change
     steps = torch.tensor([*range(-7, 8), *range(-7, 8), 7, -7], dtype=torch.float32)
-    assert torch.equal(unpacked(*packed(steps), (32,)), steps)
-    with pytest.raises(ValueError, match="multiple of 32, got 33"): packed(torch.zeros(33))
+    assert torch.equal(unpack_change(*pack_change(steps), (32,)), steps)
+    with pytest.raises(ValueError, match="multiple of 32, got 33"): pack_change(torch.zeros(33))
 
 
 # --- facts

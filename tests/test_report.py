@@ -17,7 +17,7 @@ from memkit.widgets.draw.pictures import report, write_report
 AT = datetime(2026, 5, 8, 18, 30, tzinfo=timezone.utc)
 EVIL = """<script>alert("1")</script><img src=x onerror='a()'>]]>--><!-- " ' & </style></title></pre></details>"""
 VOID = {"meta", "img", "br", "hr", "link", "input"}
-PICTURES = (pictures.budget, pictures.ranks, pictures.memories, pictures.seconds)
+PICTURES = (pictures.budget, pictures.ranks, pictures.draw_thresholds, pictures.seconds)
 
 
 def doc(i=0, text="Rest and drink enough.", title="Colds", **parts):
@@ -170,7 +170,7 @@ def test_a_verdict_with_odd_fields():
     (lambda: report([]), ValueError, "at least one Turn"), (lambda: report("turns"), TypeError, "got str"),
     (lambda: report([a_turn(), None]), TypeError, "got None"), (lambda: report([a_turn()], title=""), ValueError, "title"), (lambda: report([a_turn()], memories=[a_turn()]), TypeError, "Memory records only"),
     (lambda: pictures.budget(a_turn(sections=())), ValueError, "no sections or no budget"), (lambda: pictures.budget(a_turn(budget=0)), ValueError, "no sections or no budget"),
-    (lambda: pictures.ranks(a_turn(considered=())), ValueError, "considered no documents"), (lambda: pictures.memories(a_turn(considered=())), ValueError, "considered no memories"),
+    (lambda: pictures.ranks(a_turn(considered=())), ValueError, "considered no documents"), (lambda: pictures.draw_thresholds(a_turn(considered=())), ValueError, "considered no memories"),
     (lambda: pictures.seconds(a_turn(seconds={"total": 1.})), ValueError, "no times")])
 def test_errors_say_what_is_wrong(call, kind, words):
     with pytest.raises(kind, match=words): call()

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from memkit.search import documents as module
 from memkit.search.vectors import ChromaIndex, ExactIndex, corpus_index
 from memkit.search.bm25 import BM25, tokenize
-from memkit.search.documents import asked, passages, readings
+from memkit.search.documents import asked, passages, question_readings
 from memkit.records import Document, Hit
 from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest
 from test_fusion import weighted
@@ -196,7 +196,7 @@ def test_each_question_of_a_message_is_answered():
     documents = [*corpus(40), Document(id="one", text="Eczema itches and needs ointment."), Document(id="two", text="Vertigo makes the room turn.")]
     message = "Hello. Which ointment is good for eczema? Why does vertigo make a room turn? Thanks."
     assert {h.item.id for h in make(documents, RetrieveSettings()).search(message, 2)} == {"one", "two"}
-    apart = [make(documents, RetrieveSettings()).candidates(x) for x in readings(message)]
+    apart = [make(documents, RetrieveSettings()).candidates(x) for x in question_readings(message)]
     score = {}
     for hits in apart:
         for h in hits: score[h.item.id] = max(score.get(h.item.id, 0), h.score)

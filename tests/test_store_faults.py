@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.store import erase as erase_module
-from memkit.store.erase import FEW, count_in, count_in_files, pieces
+from memkit.store.erase import FEW, count_in, count_in_files, search_pieces
 from memkit.store.schema import SCHEMA, StoreError
 from memkit.store.store import MemoryStore
 
@@ -390,4 +390,4 @@ def test_counting_in_blocks(tmp_path_factory, content, cut, n, block):
 def test_any_remnant_of_576_bytes_holds_a_piece(size, at):
     value = np.random.default_rng(size).bytes(size)
     remnant = value[at:at + 576]
-    if len(remnant) == min(576, size) >= 8: assert any(p in remnant for p in pieces(value))
+    if len(remnant) == min(576, size) >= 8: assert any(p in remnant for p in search_pieces(value))

@@ -17,7 +17,7 @@ from memkit.reading.facts import Relation
 from memkit.widgets.draw.board import TALL, Board, Column, Row, draw_board
 from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import steps as hy
-from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Panel, Scene, caption_of, cut, width_of, wrap
+from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Panel, Scene, caption_of, cut_to_width, width_of, wrap
 from memkit.widgets.steppers.stepper import BEFORE, NONE, Step, differences, step_table, stepper
 
 NASTY = "</text><script>alert(1)</script><img src=x onerror=alert(1)> & \x00\x1b\u202e \ud7ff \U0001f600 $x$ 'q' \"q\""
@@ -45,11 +45,11 @@ def test_any_text_can_be_drawn(words, label, title, key, room, size):
 
 @given(text=texts, room=st.floats(20, 600), size=st.floats(8, 20), bold=st.booleans(), most=st.integers(1, 4))
 def test_what_is_cut_has_room(text, room, size, bold, most):
-    line = cut(text, room, size, bold)
+    line = cut_to_width(text, room, size, bold)
     assert width_of(line, size, bold) <= room + 1e-6 or line == "…"
     lines = wrap(text, room, most, size, bold)
     assert len(lines) <= most and all(width_of(part, size, bold) <= room + 1e-6 or part == "…" for part in lines)
-    if not any(part.endswith("…") for part in lines): assert " ".join(lines).split() == cut(text, 1e9).split()
+    if not any(part.endswith("…") for part in lines): assert " ".join(lines).split() == cut_to_width(text, 1e9).split()
 
 
 def test_every_colour_has_a_light_and_a_dark_value_that_the_style_uses():

@@ -64,7 +64,7 @@ def test_lanes_add_up_and_say_by_how_much_a_piece_missed(turn, chosen):
     assert [r.missed for r in rows if not r.kept] == [c.missed for c in cuts(turn)] and all(r.missed > 0 for r in rows if not r.kept)
     words = ep.words_of_budget(rows, turn.budget, chosen)
     assert f"free: {turn.budget - turn.prompt_tokens}." in words and ("No room" in words) == any(not r.kept for r in rows)
-    parsed(ep.draw_budget(rows, turn.budget, chosen))
+    parsed(ep.draw_lanes(rows, turn.budget, chosen))
 
 
 def test_the_budget_panel_moves_says_what_is_too_small_and_keeps_its_place():

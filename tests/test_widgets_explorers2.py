@@ -11,7 +11,7 @@ from memkit.store.store import MemoryStore
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.own_ratings import expected, shares_around
 from memkit.mark.corrections import classify, injected, judge_memory, trust_of
-from memkit.mark.maintain import histories, maintain, standing, standings, undo
+from memkit.mark.maintain import memory_logs, maintain, maintenance_verdict, standings, undo
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
 from memkit.widgets.explorers.memories import draw_map, explore_memories, memory_map, nearest
@@ -96,7 +96,7 @@ def recorded():
 
 
 def agree(store, m):
-    here, life = standing(store.get(DOMAIN, m.id), histories(store.events(DOMAIN))[m.id]), life_of(store, m.id)
+    here, life = maintenance_verdict(store.get(DOMAIN, m.id), memory_logs(store.events(DOMAIN))[m.id]), life_of(store, m.id)
     for moments in (life, parse_life(script_of(life))):
         end = walk(moments)[-1]
         assert (end.trust, end.verdict) == (here.trust, here.verdict)

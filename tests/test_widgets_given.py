@@ -19,7 +19,7 @@ from memkit.widgets.steppers.steps import take_away, turns_steps
 from memkit.widgets.explorers.memories import LONGEST, life_of, parse_life, walk
 from memkit.widgets.steppers.map import map_steps
 from memkit.widgets.steppers.mark import mark_steps
-from memkit.widgets.draw.scene import Panel, Scene, all_given, given, listed, ordinal, quoted, width_of
+from memkit.widgets.draw.scene import Panel, Scene, all_given, given, listed, ordinal, quotation, width_of
 from memkit.widgets.steppers.stepper import Step, step_table, stepper
 from test_widgets import Letters, told
 from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
@@ -110,13 +110,13 @@ def test_a_button_tells_what_went_wrong_in_place():
 
 def test_words_that_pictures_share():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
-    assert quoted("Yes.\nNo.") == "“Yes. No”" and quoted("a"*9, 4) == "“aaaa…”" and listed("New", []) == "" and listed("New", ["a", "b", "c"], 2) == " New: a; b; and 1 more."
+    assert quotation("Yes.\nNo.") == "“Yes. No”" and quotation("a"*9, 4) == "“aaaa…”" and listed("New", []) == "" and listed("New", ["a", "b", "c"], 2) == " New: a; b; and 1 more."
     assert all_given(iter([1, 2]), int, "x") == [1, 2] and given("x", "upper", "y") == "x"
 
 
 def test_texts_of_any_direction_and_length_keep_their_place():
-    told_ = quoted("שלום, أنا أحب.")
-    assert told_ == "“\u2068שלום, أنا أحب\u2069”" and quoted("Hello.") == "“Hello”", "its direction ends where it ends"
+    told_ = quotation("שלום, أنا أحب.")
+    assert told_ == "“\u2068שלום, أنا أحب\u2069”" and quotation("Hello.") == "“Hello”", "its direction ends where it ends"
     step = lambda n: Step(title="x"*90, words=f"{told_} (0.47); {n}.", scene=lambda: Scene(99, 9, told_).text(0, 5, told_), facts=lambda: {"שלום": n})
     panel = stepper([step("a"*400), step("b")])
     panel.set({"step": 1})

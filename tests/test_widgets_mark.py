@@ -12,7 +12,7 @@ from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
-from memkit.mark.corrections import classify, judge_memory, outcomes
+from memkit.mark.corrections import classify, judge_memory, recall_outcomes
 from memkit.mark.maintain import DROPPED, maintain, undo
 from memkit.mark.search import read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of
@@ -57,7 +57,7 @@ def same_as_store(mark, user):
     for m in rows:
         t, events = end.cards[m.id].standing.trust, store.events(m.user)
         if not any(e.kind == "restored" for e in events):
-            assert (t.total, t.correct, t.incorrect) == (m.recalls, m.correct, m.incorrect) and t == trusted(outcomes(events, m.id))
+            assert (t.total, t.correct, t.incorrect) == (m.recalls, m.correct, m.incorrect) and t == trusted(recall_outcomes(events, m.id))
     return end
 
 

@@ -8,7 +8,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.records import Change, Considered, Document, Hit, Memory, Section, Turn, utc_now
 from memkit.malp.assistant import MalpAssistant
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.widgets.draw.frames import record
+from memkit.widgets.draw.frames import turns_and_events
 from memkit.widgets.draw.scene import CAPTION
 from memkit.widgets.draw.board import TALL
 from memkit.widgets.steppers.stepper import differences, step_table, stepper
@@ -79,7 +79,7 @@ def fit(found):
 
 def whole_record(a):
     "The record has every event once, and ends with what there is."
-    moments = record(a, "ann")
+    moments = turns_and_events(a, "ann")
     assert sorted(e.id for m in moments for e in m.events if e.user == "ann") == [e.id for e in a.store.events("ann")]
     assert [m.turn for m in moments if m.turn] == a.turns("ann") and moments[0].turn is None
     assert sorted(moments[-1].held) == [m.id for m in a.store.list("ann") if not a.kinds or m.kind in a.kinds]
@@ -93,7 +93,7 @@ def test_turns_without_a_trace_keep_their_words(name, tmp_path):
         talked(a)
         found = steps(a, "ann")
         assert [s.turn.text[:40] for s in found if s.turn] == [text[:40] for text in SAID] and not any(s.turn.model for s in found if s.turn)
-        assert all(m.turn is None or not m.whole for m in record(a, "ann"))
+        assert all(m.turn is None or not m.whole for m in turns_and_events(a, "ann"))
         for step in (*found, *any_steps(a, "ann")): assert step.scene().height <= TALL and step.facts() is not None
 
 
@@ -145,4 +145,4 @@ def test_any_turn_fits(documents, memories):
 def test_what_is_no_assistant_is_refused():
     for wrong in (None, 3, "hybrid", [1]):
         with pytest.raises(TypeError, match="open_assistant"): steps(wrong, "ann")
-        with pytest.raises(TypeError, match="open_assistant"): record(wrong, "ann")
+        with pytest.raises(TypeError, match="open_assistant"): turns_and_events(wrong, "ann")

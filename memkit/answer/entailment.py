@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READ', 'NEIGHBOURS', 'VERDICTS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window',
-           'windows', 'sentence_mask', 'Checker', 'load_checker', 'SentenceVerdict', 'decided', 'plain_words',
+           'windows', 'sentence_mask', 'Checker', 'load_checker', 'SentenceVerdict', 'sentence_verdict', 'plain_words',
            'is_copied', 'by_entailment']
 
 # %% ../../nbs/answer/06_entailment.ipynb #53c8204e
@@ -21,7 +21,7 @@ from ..models.embed import Embedder
 from ..reading.labels import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, opened_once, softmax
-from ..search.documents import Checked, SupportSettings, content_stems, sentences
+from ..search.documents import Checked, SupportSettings, content_stems, split_sentences
 
 # %% ../../nbs/answer/06_entailment.ipynb #40dd866b
 _SMALL = UNITS | TENS | {"twice": 2, "dozen": 12}
@@ -132,7 +132,7 @@ def windows(
     most: int = READ,             # windows of each sentence, one a source
 ) -> list[list[Window]]:          # of each sentence, the nearest window first
     "Of each source the sentences around the nearest one."
-    parts = [sentences(text) for text in sources]
+    parts = [split_sentences(text) for text in sources]
     places = [(i, j) for i, of in enumerate(parts) for j in range(len(of))]
     if not said or not places: return [[] for _ in said]
     out = []
@@ -194,7 +194,7 @@ class SentenceVerdict:
     reason: str = ""      # in plain words; '' where it stands
 
 # %% ../../nbs/answer/06_entailment.ipynb #b4b44290
-def decided(
+def sentence_verdict(
     sentence: str,
     near: Sequence[Window],
     shares: np.ndarray,        # [windows, 3]
@@ -222,7 +222,7 @@ def plain_words(text: str) -> tuple[str, ...]:
 
 def is_copied(sentence: str, window: Window) -> bool:
     "Is it a whole sentence of the window, but for articles?"
-    return plain_words(sentence) in map(plain_words, sentences(window.text))
+    return plain_words(sentence) in map(plain_words, split_sentences(window.text))
 
 # %% ../../nbs/answer/06_entailment.ipynb #d3256728
 @patch
@@ -241,7 +241,7 @@ def check(
     for s, near in zip(said, found):
         if not near: out.append(SentenceVerdict("absent", 1., None, "nothing was shown")); continue
         shares = np.array([(1., 0., 0.) if is_copied(s, w) else next(read) for w in near])
-        out.append(decided(s, near, shares, sources, stands))
+        out.append(sentence_verdict(s, near, shares, sources, stands))
     return out
 
 # %% ../../nbs/answer/06_entailment.ipynb #dd85e156

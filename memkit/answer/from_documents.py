@@ -6,7 +6,7 @@
 __all__ = ['PASSAGE_HEADS', 'PASSAGES', 'WORDS', 'DOCUMENTS', 'LEAST', 'SHARE', 'EVIDENCE', 'without_header', 'is_furniture',
            'units', 'focused', 'nearest_part', 'beside', 'quantized', 'JudgedPassage', 'PassageScorer', 'load_passages',
            'in_words', 'AnswerSentence', 'sentences_of', 'chosen_sentences', 'nearest_passage', 'FromDocuments',
-           'from_documents', 'relevance', 'answered_weights', 'probability_answered', 'document_answer']
+           'from_documents', 'answerable_features', 'answered_weights', 'probability_answered', 'document_answer']
 
 # %% ../../nbs/answer/05_from_documents.ipynb #c8002b4b
 import json
@@ -32,7 +32,7 @@ from ..reading.labels import Tokens, plain_tokens, tokens_in
 from ..reading.reader import Encoded, opened_once, sigmoid
 from ..records import Hit, Turn
 from ..search.bm25 import tokenize
-from ..search.documents import Checked, passages, readings, sentences
+from ..search.documents import Checked, passages, question_readings, split_sentences
 
 # %% ../../nbs/answer/05_from_documents.ipynb #f729bbe7
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _split(sentence: str) -> list[str]:
 def units(passage: str) -> list[tuple[int, int]]:   # start and end of each
     "The sentences of a passage; the points of a list stay with the sentence that introduces them."
     out, at = [], 0
-    for s in (part for whole in sentences(passage) for part in _split(whole)):
+    for s in (part for whole in split_sentences(passage) for part in _split(whole)):
         start = passage.index(s, at)
         at = start + len(s)
         before = passage[slice(*out[-1])] if out else ""
@@ -86,7 +86,7 @@ def focused(
 ) -> str:
     "A message in so many words: what it asks, how it begins, then the rest (ours)."
     if len(message.split()) <= words: return message
-    parts, kept, left = sentences(message), [], words
+    parts, kept, left = split_sentences(message), [], words
     for i in sorted(range(len(parts)), key=lambda i: (not parts[i].endswith("?"), i != 0, i)):
         n = len(parts[i].split())
         if n <= left: kept, left = [*kept, i], left - n
@@ -324,7 +324,7 @@ def from_documents(
     retriever,
 ) -> FromDocuments:
     "The sentences of the documents that answer each part of a message (ours)."
-    parts, max_words, out, first = readings(message), WORDS, [], hits[:DOCUMENTS]
+    parts, max_words, out, first = question_readings(message), WORDS, [], hits[:DOCUMENTS]
     if len(parts) > 1: first = [replace(h, parts={}) for h in first]     # the nearest passage to each part
     for n, part in enumerate(parts):
         asked = _pairs(part, first, retriever)
@@ -355,7 +355,7 @@ def _cosines(message: str, texts: Sequence[str], best: int) -> tuple[float, floa
 # %% ../../nbs/answer/05_from_documents.ipynb #b283678d
 EVIDENCE = ("general", "relevant", "answers", "near", "shared", "agree")
 
-def relevance(
+def answerable_features(
     message: str,
     hits: Sequence[Hit],     # documents, best first, of a search
     retriever,
@@ -385,7 +385,7 @@ def answered_weights() -> dict[str, Any]:
 
 # %% ../../nbs/answer/05_from_documents.ipynb #65a619bf
 def probability_answered(
-    found: Mapping[str, float],   # of `relevance`
+    found: Mapping[str, float],   # of `answerable_features`
 ) -> float:                       # 0..1
     """How likely a document answers (ours; a logistic regression).
 
@@ -405,7 +405,7 @@ def document_answer(
     hits, query = turn.documents, query or turn.query
     if assistant.settings.answers != "known" or not hits: return None
     if answers is None:
-        found = relevance(query, hits, assistant.retriever)
+        found = answerable_features(query, hits, assistant.retriever)
         answers = probability_answered(found) >= answered_weights()["threshold"]
     made = from_documents(query, hits, assistant.retriever) if answers else None
     if not made or not made.text: return None

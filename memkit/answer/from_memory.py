@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'NEEDED', 'QUOTED', 'ANSWER_WORDS', 'SEVERAL_NEEDED', 'SEVERAL_QUOTED', 'SEVERAL_WORDS', 'REPLACED', 'SOON',
-           'FOR_NOW', 'UNKNOWN', 'chosen_messages', 'still_true', 'versions', 'fitted', 'day_in_words', 'names_day',
-           'days_in', 'hanging_day', 'amounts', 'worked_difference', 'said_on', 'quotation', 'quotations',
+           'FOR_NOW', 'UNKNOWN', 'chosen_messages', 'still_true', 'versions', 'fitted_versions', 'day_in_words',
+           'names_day', 'days_in', 'hanging_day', 'amounts', 'worked_difference', 'said_on', 'quotation', 'quotations',
            'quoted_answer']
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c1e35874
@@ -93,7 +93,7 @@ def versions(e: Evidence) -> dict[str, float]:   # words -> what they keep of it
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #6a0e069b
-def fitted(
+def fitted_versions(
     lines: Sequence[Mapping[str, float]],   # of each message its versions and what each is worth
     words: int,                             # of all that is kept
 ) -> list[str]:                             # of each message a version, or ''
@@ -316,7 +316,7 @@ def quoted_answer(
                    for e, p in zip(found, likely or [1.]*len(found))]
     worked = hanging_day(found, likely) if when else worked_difference(question, found)
     most = SEVERAL_WORDS if asked == "several" else ANSWER_WORDS
-    lines = fitted(versions_of, most - len(worked.split()))
+    lines = fitted_versions(versions_of, most - len(worked.split()))
     said = [(line, e.said) for line, e in zip(lines, found) if line]
     if asked in FOR_NOW: said.reverse()
     text = "; ".join(line for line, _ in said) + "."

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
            'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
-           'TELLING', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered', 'noted',
-           'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
+           'TELLING', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
+           'what_was_noted', 'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,7 +135,7 @@ def _rows(found: Sequence[Evidence], turns: Sequence["StoredTurn"], used: Sequen
                  for i, (t, e) in enumerate(zip(turns, found)))
 
 # %% ../../nbs/answer/04_stage.ipynb #ea845dce
-def noted(reading: Reading, most: int = 2) -> str:
+def what_was_noted(reading: Reading, most: int = 2) -> str:
     "What was understood of a statement, in its own words (ours); a bare nod where it holds no fact."
     facts = [f.sentence.strip(" .,;!") for f in reading.facts][:most]
     return f"{NOTED}{'; '.join(facts)}." if facts else NODDED
@@ -309,7 +309,7 @@ def known_answer(
     elif not assistant.has_consent(turn.user): made = None
     elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget == "all")
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):
-        made = {"text": noted(reading), "way": "noted"}
+        made = {"text": what_was_noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
     else: made = None if asked in TELLING else _asks(assistant, turn, shares)
     return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

@@ -88,7 +88,7 @@ def fit_network(
 ):
     "A network after so many passes (ours): AdamW, a tenth of warm-up, then a linear fall."
     import torch
-    from memkit.reading.training import on_accelerator, train
+    from memkit.reading.training import on_accelerator, train_network
     def passes():
         torch.manual_seed(0)
         rng, model = random.Random(0), start().to(torch.get_default_device())
@@ -98,7 +98,7 @@ def fit_network(
             rng.shuffle(batches)
             return batches
         def loss(model, batch): return loss_of(model, batch, rng)
-        return train(model, steps, draw, loss, epochs, rate, log, lambda batch: "loss")
+        return train_network(model, steps, draw, loss, epochs, rate, log, lambda batch: "loss")
     return on_accelerator(passes)()
 
 # %% ../../nbs/answer/07_training.ipynb #88ef0d6a

@@ -31,7 +31,7 @@ from ..models.lm import ScriptedLM
 from ..reading.notes import Round
 from ..answer.scorer import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
-from ..experiments.malp.recall import sources_of, turn_ranker
+from ..experiments.malp.recall import turns_behind, turn_ranker
 from ..malp.assistant import MalpAssistant, MalpSettings
 from ..malp.corpora import CorpusConversation, CorpusTurn
 from ..malp.memories import DialogueMemory, NoMemory, made_memory
@@ -133,7 +133,7 @@ def cited(self: OfAssistant, m: Memory | Utterance) -> tuple[str, ...]:
         self.replaced = {}
         for old, new in store.superseded(USER).items(): self.replaced.setdefault(new, []).append(old)
     for r in (self.rounds[c] for c in m.turns if c in self.rounds):
-        turns += sources_of(m, [self.said[i] for i in r.id.split("+")], self.conversation.speakers)
+        turns += turns_behind(m, [self.said[i] for i in r.id.split("+")], self.conversation.speakers)
     for old in self.replaced.get(m.id, ()): turns += self.cited(store.get(USER, old))
     return tuple(dict.fromkeys(turns))
 

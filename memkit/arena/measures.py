@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['KS', 'BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'TEN_YEARS', 'SESSION', 'NOON', 'POOL',
-           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting', 'newest_first', 'read_pieces', 'reply',
-           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions', 'past_store',
-           'opened', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague', 'people_rows']
+           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting_pieces', 'newest_first', 'read_pieces',
+           'reply', 'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions',
+           'past_store', 'opened_design', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague',
+           'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
 import csv
@@ -64,7 +65,7 @@ def counter() -> Callable[[str], int]:
     return lru_cache(1 << 16)(embedded().count_tokens)
 
 # %% ../../nbs/arena/03_measures.ipynb #b942c118
-def fitting(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
+def fitting_pieces(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
     "The pieces that fit, best first."
     out, count = [], counter()
     for f in found:
@@ -142,10 +143,10 @@ def ask_scores(
     turns, out = turns_of(found), {"tokens": float(sum(counter()(f.text) for f in found if f.shown))}
     if ask.evidence:
         out |= {f"recall@{k}": evidence_recall(turns[:k], ask.evidence) for k in KS}
-        shown = {n: turns_of(fitting(found, n)) for n in BUDGETS}
+        shown = {n: turns_of(fitting_pieces(found, n)) for n in BUDGETS}
         out |= {f"recall in {n} tokens": evidence_recall(t, ask.evidence) for n, t in shown.items()}
     if ask.accept and ask.told:
-        out["answer shown"] = float(matches(ask.accept, "\n".join(f.text for f in fitting(found, 256))))
+        out["answer shown"] = float(matches(ask.accept, "\n".join(f.text for f in fitting_pieces(found, 256))))
         if ask.reject and ask.kind in CHANGES: out["newest first"] = newest_first(ask, found)
     if read and (ask.accept or not ask.told): out |= answer_scores(ask, reply(ask.question, found, at))
     return out
@@ -221,7 +222,7 @@ def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
     return folder
 
 # %% ../../nbs/arena/03_measures.ipynb #deeae876
-def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
+def opened_design(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
     "A design on a store of its own; raw turns in the hands of MaLP's assistant."
     if name != RAW: return open_assistant(name, store=store, model=SILENT, embedder=embedder)
     from memkit.store.store import MemoryStore
@@ -233,7 +234,7 @@ def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
     embedder, c, scores, ms = Remembered(MiniLM()), talk.conversation, [], []
     def on_the_past(path: Path) -> Assistant:
         shutil.copy(Path(past_store(n, min(t.at for t in c.turns)).name)/path.name, path)
-        return opened(name, embedder, path)
+        return opened_design(name, embedder, path)
     e = OfAssistant(on_the_past, c)
     start = process_time()
     for session, rounds, at in sessions(talk): e.study(rounds, session)
@@ -277,7 +278,7 @@ def corrections(most: int = 24) -> list[Mapping[str, Any]]:
 def told_to_colleague(name: str, row: Mapping, embedder: Embedder, one: bool = False) -> str:   # all that is shown
     "What a design shows to Bob of what Ann said; `one`: both are one user."
     rounds = [Round(f"r{i}", q, a, at=NOON + timedelta(minutes=i)) for i, (q, a) in enumerate(row["exchanges"])]
-    a = opened(name, embedder)
+    a = opened_design(name, embedder)
     users = ("ann", "ann" if one else "bob")
     for user in users:
         if a.settings.consent: a.consent(user)

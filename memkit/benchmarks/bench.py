@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PER_USER', 'GROUPS', 'repeated', 'user_of', 'store_of', 'recall_row', 'write_row', 'memory', 'enlarged',
-           'some_ratings', 'said', 'turn_row', 'list_row', 'answer_row', 'turns', 'weights', 'run_bench', 'row_lines',
-           'bench_head', 'bench_end', 'bench_table', 'follow_bench']
+           'some_ratings', 'messages_to_recommender', 'turn_row', 'list_row', 'answer_row', 'turn_rows', 'weights',
+           'run_bench', 'row_lines', 'bench_head', 'bench_end', 'bench_table', 'follow_bench']
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #0a0c2b10
 import json
@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from .models import adapters, training
+from .models import adapter_rows, training
 from .searches import built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
 from .timing import (
-    Agreement, Arm, Room, BenchRow, SIZES, BenchSize, compare, failed, lazily, machine, overlap, versions)
+    Agreement, Arm, Room, BenchRow, SIZES, BenchSize, compare, failed, lazily, machine, overlap, library_versions)
 from ..files import write_file
 from ..maprec.items import Catalogue, Item, Rated, full_catalogue
 from ..maprec.own_ratings import expected, shares_around
@@ -185,7 +185,7 @@ def some_ratings(
 # %% ../../nbs/benchmarks/04_bench.ipynb #6ce074df
 _GENRES = "comedy drama thriller horror western musical fantasy mystery romance crime war action adventure".split()
 
-def said(
+def messages_to_recommender(
     items: Sequence[Item],   # that may be rated
     n: int,
     seed: int = 0,
@@ -206,7 +206,7 @@ def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> BenchRow:
     def ours(n): return assistant.chat(user, mine[n]).answer
     def limit(n): return assistant.frames.read(others[n]), load_reader().clauses(others[n])
     total = calls*rounds + 1
-    mine, others = said(items, total, 1), said(items, total, 2)
+    mine, others = messages_to_recommender(items, total, 1), messages_to_recommender(items, total, 2)
     arms = [Arm("ours", ours, calls), Arm("limit", limit, calls)]
     name = f"a turn of MAP, {len(items):,} items, {len(profile(store, user)):,} ratings"
     return compare(name, "ms", arms, range(total), rounds, target=50., note="limit: the networks that read the message")
@@ -264,7 +264,7 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> BenchRow:
                    note=f"limit: the question is read beside {READ} messages")
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #e80498ab
-def turns(
+def turn_rows(
     size: BenchSize, room: Room
 ) -> Iterator[BenchRow]:
     "Rows about turns and answers without generation."
@@ -287,11 +287,11 @@ def turns(
 def weights(size: BenchSize, room: Room) -> Iterator[BenchRow]:
     "Training, and what becomes of it: loading, and batches of many users."
     yield from training(size, room)
-    yield from adapters(size, room)
+    yield from adapter_rows(size, room)
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #15f26390
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm, "weights": weights,
-          "turns": turns}
+          "turns": turn_rows}
 
 def _asked(names: Sequence[str], size: str) -> list[str]:
     names = [names] if isinstance(names, str) else list(dict.fromkeys(names)) or list(GROUPS)
@@ -323,7 +323,8 @@ def run_bench(
     """
     from tqdm import tqdm
     names, start = _asked(names, size), time.perf_counter()
-    result = {"machine": machine(), "versions": versions(), "size": size, "seconds": 0., "completed": False, "rows": []}
+    result = {"machine": machine(), "versions": library_versions(), "size": size, "seconds": 0., "completed": False,
+              "rows": []}
     with tqdm(names, unit=" groups", disable=not progress) as bar:
         for group in bar:
             bar.set_description(group)

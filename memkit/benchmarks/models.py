@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'SETTINGS', 'PLAIN', 'SIDES', 'USERS', 'material', 'plain_loop', 'our_loop', 'measure', 'in_a_process',
-           'training', 'made_up_weights', 'peft_of', 'requests_row', 'load_rows', 'adapters']
+           'training', 'made_up_weights', 'peft_of', 'requests_row', 'load_rows', 'adapter_rows']
 
 # %% ../../nbs/benchmarks/03_models.ipynb #ca346a0b
 import json
@@ -371,7 +371,7 @@ def load_rows(
     yield _read_row(lm, store, shape, weights, size, room)
 
 # %% ../../nbs/benchmarks/03_models.ipynb #7b1ab99b
-def adapters(
+def adapter_rows(
     size: BenchSize,
     room: Room,
 ) -> Iterator[BenchRow]:

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['GENERIC', 'CLOSE', 'MATCHES', 'MATCH_AT', 'ALPHAS', 'TABLE_4', 'TABLE_6', 'REGIONS', 'tidy', 'statements', 'figures',
            'trimmed', 'clauses', 'denied_at', 'KeyPoint', 'phrases', 'key_points', 'ListedPoint', 'Listed',
-           'KeyPointError', 'point_messages', 'held_points', 'prompted_key_points', 'information_coverage', 'opposed',
-           'refusal', 'PointMatch', 'KeyPointCoverage', 'match_words', 'key_point_coverage', 'information_capture',
-           'TurnUse', 'turn_use', 'Price', 'prices', 'price_of', 'cost', 'SessionUse', 'turns_to_right', 'session_use',
-           'Summary', 'summary', 'conversation_table', 'token_region']
+           'KeyPointError', 'point_messages', 'held_points', 'prompted_key_points', 'information_coverage',
+           'opposite_pair', 'refusal', 'PointMatch', 'KeyPointCoverage', 'match_words', 'key_point_coverage',
+           'information_capture', 'TurnUse', 'turn_use', 'Price', 'prices', 'price_of', 'cost', 'SessionUse',
+           'turns_to_right', 'session_use', 'Summary', 'summary_statistics', 'conversation_table', 'token_region']
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #0352a9b7
 import json
@@ -27,7 +27,7 @@ from ..models.lm import LanguageModel, Reply, UnusableAnswer, ask_json
 from ..reading.validation import read_answer
 from ..records import Message, check_text
 from ..search.bm25 import STOP_WORDS, singular, tokenize
-from ..search.documents import sentences
+from ..search.documents import split_sentences
 from ..search.documents import content_stems, numbers
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #b9def34f
@@ -58,7 +58,7 @@ def statements(
     text: str,
 ) -> list[str]:  # in order
     "The sentences and list items of a tidied text; each holds at least one word."
-    return [s for s in sentences(tidy(text)) if re.search(r"\w", s)]
+    return [s for s in split_sentences(tidy(text)) if re.search(r"\w", s)]
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #f811f22b
 _VERBS = """accelerate accept achieve act add affect allow apply appear arise associate avoid base become begin belong
@@ -298,7 +298,7 @@ _OPPOSITES = [
 # %% ../../nbs/evaluate/03_coverage.ipynb #3b5c29f6
 _SIDES = [tuple(re.compile(rf"\b(?:{side})", re.I) for side in pair) for pair in _OPPOSITES]
 
-def opposed(
+def opposite_pair(
     a: str,
     b: str,
 ) -> str:  # both words, or ''
@@ -316,7 +316,7 @@ def refusal(
 ) -> str:             # '' if the phrase may stand for the point
     "Why a phrase of the answer can't be the point, however close it is."
     if lost := figures(point.text) - figures(heard.text): return f"{', '.join(sorted(lost))} is missing"
-    if words := opposed(point.text, heard.text): return f"the opposite: {words}"
+    if words := opposite_pair(point.text, heard.text): return f"the opposite: {words}"
     if point.denied != heard.denied: return "the answer denies it" if heard.denied else "the answer doesn't deny it"
     return ""
 
@@ -543,7 +543,7 @@ class Summary:
     def __str__(self): return f"{self.count:5} {self.mean:10.6g} {self.std:10.6g} {self.min:8g} {self.max:8g}"
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #cd58c0e7
-def summary(
+def summary_statistics(
     values: Sequence[float],
 ) -> Summary:
     """Count, mean, standard deviation, minimum and maximum. Raises `ValueError` for no value, and for one that isn't
@@ -566,7 +566,7 @@ def conversation_table(
     "Tables 4 and 6 for our sessions."
     names = ("turns", "tokens", "words", "billed", "cost", "right_at")
     known = {name: [v for s in sessions if (v := getattr(s, name)) is not None] for name in names}
-    return {name: summary(row) for name, row in known.items() if row}
+    return {name: summary_statistics(row) for name, row in known.items() if row}
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #8e5b66e0
 REGIONS = ((80, 150), (150, 220), (220, 250))  # tokens (MARK §3.1.1, Figure 3)

@@ -21,7 +21,7 @@ import numpy as np
 from ..files import own_rows
 from ..models.embed import by_length, pad_right
 from ..reading.labels import tokenizer
-from ..search.documents import sentences
+from ..search.documents import split_sentences
 from ..search.documents import IN_ORDER, best_support
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #bb27cc52
@@ -329,7 +329,7 @@ def supported(
     least: float = IN_ORDER,
 ) -> list[bool]:             # one per sentence; all False without sources
     "Which sentences the sources support, by METHOD."
-    shown = [s for text in sources for s in sentences(text)]
+    shown = [s for text in sources for s in split_sentences(text)]
     return [bool(shown) and not best_support(s, shown, least)[1] for s in said]
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #3cde21e1
@@ -337,7 +337,7 @@ def claims(
     answer: str,
 ) -> list[str]:  # in order
     "The sentences of `answer` that are counted: finished, no questions, each once."
-    return [s for s in dict.fromkeys(sentences(answer)) if s.endswith((".", "!", ")", "”", '"'))]
+    return [s for s in dict.fromkeys(split_sentences(answer)) if s.endswith((".", "!", ")", "”", '"'))]
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #6078a59d
 def faithfulness(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHARE_AT', 'COSINE_AT', 'PREFERENCE_RULES', 'POINTS', 'VERDICTS', 'CRITERIA', 'PAPER', 'mentions', 'advises', 'Gold',
-           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'verdict', 'win_rate', 'Pair', 'JudgedPair',
+           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'pair_verdict', 'win_rate', 'Pair', 'JudgedPair',
            'judge_messages', 'judge_pairs', 'JudgeAgreement', 'judge_agreement', 'blind_order', 'json_lines',
            'append_line', 'load_ratings', 'save_rating', 'RatingSession', 'rating_html', 'rating_widget', 'QualityForm',
            'filled', 'rule_findings', 'rule_form', 'save_form', 'load_forms', 'Quality', 'quality']
@@ -210,7 +210,7 @@ def check_verdicts(verdicts: Iterable[str | None]):
     if bad := [v for v in verdicts if v is not None and v not in VERDICTS]:
         raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {bad[0]!r}")
 
-def verdict(
+def pair_verdict(
     a: RubricScore,
     b: RubricScore,      # what `a` is compared with
     margin: float = .5,  # of ten points, >= 0; ours

@@ -6,8 +6,8 @@
 __all__ = ['TableRows', 'Result', 'Palette', 'COUNTERS', 'ROW', 'WIDTH', 'LETTERS', 'SMALLEST', 'PAPERS', 'BARS', 'HERE', 'PAPER',
            'figure', 'digest', 'code_digest', 'provenance', 'result', 'save_result', 'table_text', 'print_result',
            'colours', 'style', 'lean', 'PaperPicture', 'sheet', 'save', 'all_of', 'published_result', 'of_paper',
-           'origin', 'rows_of', 'spread', 'intervals', 'papers_mark', 'legend_below', 'inches', 'wrapped', 'Card',
-           'diagram', 'number', 'Cell', 'Line', 'PaperTable', 'number_table']
+           'origin', 'rows_of', 'spread', 'intervals', 'papers_mark', 'legend_below', 'inches', 'wrapped_lines', 'Card',
+           'diagram', 'table_number', 'Cell', 'Line', 'PaperTable', 'number_table']
 
 # %% ../../nbs/experiments/01_result.ipynb #06ecf5c8
 import json
@@ -26,7 +26,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..benchmarks.timing import machine, versions
+from ..benchmarks.timing import machine, library_versions
 from ..evaluate.intervals import Interval, bootstrap
 from ..files import own_data, write_file
 from ..records import Document, check_time, json_copy, utc_now
@@ -107,7 +107,7 @@ def provenance(
     return {
         "seed": int(seed), "models": list(models), "encoder": encoder,
         "data": {name: digest(texts) for name, texts in data.items()}, "code": code_digest(),
-        "versions": versions() | versions(COUNTERS), "machine": machine(),
+        "versions": library_versions() | library_versions(COUNTERS), "machine": machine(),
         "started": started.isoformat(), "seconds": (ended - started).total_seconds()}
 
 # %% ../../nbs/experiments/01_result.ipynb #1a0409d4
@@ -443,7 +443,7 @@ def inches(
     return inches_of(text, bold)*size/10
 
 # %% ../../nbs/experiments/01_result.ipynb #d57f8c3e
-def wrapped(
+def wrapped_lines(
     text: str,              # its line breaks are kept
     width: float,           # inches
     size: float = LETTERS,
@@ -491,7 +491,7 @@ def _placed(cards: Sequence[Card], columns: float, down: float) -> tuple[dict[st
     one = (WIDTH - 2*_CARD_MARGIN - (columns - 1)*_CARD_GAP)/columns
     def across(n: float) -> float: return n*one + (n - 1)*_CARD_GAP
     def lines(c: Card, text: str, bold: bool) -> list[str]:
-        return wrapped(text, across(c.span) - 2*_PAD - .06, LETTERS, bold) if text else []
+        return wrapped_lines(text, across(c.span) - 2*_PAD - .06, LETTERS, bold) if text else []
     out, y = {}, _CARD_MARGIN
     for row in sorted({c.row for c in cards}):
         of = [(c, lines(c, c.title, True), lines(c, c.text, False)) for c in cards if c.row == row]
@@ -570,7 +570,7 @@ def diagram(
     return PaperPicture(name, f"{alt} {_told(placed, arrows)}", draw)
 
 # %% ../../nbs/experiments/01_result.ipynb #5694f4ef
-def number(
+def table_number(
     x: float | None,
 ) -> str:
     "A number for a table: three decimals, fewer for large numbers, none for counts."
@@ -691,7 +691,8 @@ def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     if row is None: return Cell("–" if who == HERE else "")
     if who == PAPER: return Cell("" if row["paper"] is None else f"{row['paper']:,g}")
     low, high = row["ci"] or (0, 0)   # if all values are the same, no interval is shown
-    return Cell(number(row["ours"]), "" if low == high else f"{number(low)}{' to ' if low < 0 else '–'}{number(high)}")
+    between = f"{table_number(low)}{' to ' if low < 0 else '–'}{table_number(high)}"
+    return Cell(table_number(row["ours"]), "" if low == high else between)
 
 def _columns(metrics: Sequence[str], there: Mapping[tuple[str, str], Mapping]) -> list[tuple[str, str]]:
     "Each metric that has a row, and again where the paper prints a number for it."

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['AS_IN_THE_PAPER', 'INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'NOTED', 'HERE', 'SMALL_TALK', 'HybridSettings', 'assemble',
-           'plain', 'retell', 'statements', 'rests_on', 'deal', 'lacking', 'HybridChatbot', 'checked_answer']
+           'without_citations', 'retell', 'statements_of', 'rests_on', 'deal', 'lacking', 'HybridChatbot',
+           'checked_answer']
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #8db4e906
 import re
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
-from ..models.lm import LanguageModel, ask, counted, writing
+from ..models.lm import LanguageModel, ask, count_call, writing
 from ..models.embed import Embedder
 from ..search.embedders import load_embedder
 from ..search.fusion import rrf
@@ -28,12 +29,13 @@ if TYPE_CHECKING: from memkit.store.store import MemoryStore
 # %% ../../nbs/hybrid/04_chatbot.ipynb #bdbe1594
 from ..answer.from_documents import document_answer
 from ..answer.from_documents import without_header
-from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, sentences
+from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, split_sentences
 from ..turn.prompt import Piece, shorten
 from ..records import Change, Document, Hit, Memory, Message, Turn, utc_now
 from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
 from .memory import (
-    KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, about, choose, completed, found_by, index_folder,
+    KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose, completed, found_by, index_folder,
+    subject_of,
     leaned_on, only_states, prepare_question, topic_of)
 from .corpus import read_corpus
 from ..turn.assistants import Parts
@@ -96,7 +98,7 @@ def assemble(
         Message(role="user", text="\n\n".join([*blocks, ask]))]
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #fcaae891
-def plain(
+def without_citations(
     answer: str,
 ) -> str:
     "An answer without its citation marks: their numbers mean nothing in a later turn."
@@ -109,11 +111,11 @@ def retell(
     return f"On {m.at:%-d %B %Y} the user said: {m.meta['question']} The assistant answered: {m.meta['answer']}"
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #c701f31c
-def statements(
+def statements_of(
     m: Memory,
 ) -> list[str]:
     "What the user said about themselves in a stored exchange: its sentences that don't ask."
-    return [s for s in sentences(m.meta["question"]) if not s.endswith("?")]
+    return [s for s in split_sentences(m.meta["question"]) if not s.endswith("?")]
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #12ef73e0
 def rests_on(
@@ -121,7 +123,7 @@ def rests_on(
 ) -> str:
     "What a later answer may rest on: the user's statements, and the answer given then, unless there was none."
     answer = [] if m.meta.get("fallback") else [m.meta["answer"]]
-    return " ".join([*(f"You told me: {s}" for s in statements(m)), *answer])
+    return " ".join([*(f"You told me: {s}" for s in statements_of(m)), *answer])
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #66816527
 def deal(
@@ -140,7 +142,7 @@ def lacking(
 ) -> str:                                # why there isn't enough to answer from; '' if there is
     "The fallback's criterion (hybrid §5.4; the measure is ours)."
     if probability >= threshold: return ""
-    useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
+    useful = [h for h in recalled if h.score > enough and (statements_of(h.item) or not h.item.meta.get("fallback"))]
     if useful: return ""
     return (f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is "
             "close enough")
@@ -195,7 +197,7 @@ def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: 
     """The question together with what the user said in the recalled exchanges, and the documents found for it fused
     with those found before."""
     near = [h for h in recalled if h.score > bot.settings.memory_enough]
-    said = [s for hit in near for s in statements(hit.item) if s not in query]
+    said = [s for hit in near for s in statements_of(hit.item) if s not in query]
     if not said or not bot.settings.in_context: return query, documents
     context = " ".join([*dict.fromkeys(said), query])
     again = bot.retriever.candidates(context)
@@ -256,7 +258,7 @@ def look_up(self: HybridChatbot, turn: Turn) -> Turn:
     probability, threshold = self.calibration.probability(evidence) if candidates else 0., self.calibration.threshold
     extra = {"probability": probability, "threshold": threshold, "evidence": dict(evidence), "above": s.memory.above,
              "context": context}
-    about_what = ", ".join(filter(None, (topic, about(query)))) if leaned else ""
+    about_what = ", ".join(filter(None, (topic, subject_of(query)))) if leaned else ""
     return replace(turn, considered=(*memories, *chosen(candidates, s.documents)), extra=extra,
                    fallback=lacking(probability, threshold, recalled, s.memory_enough),
                    detected={**turn.detected, "leans": why, "topic": about_what},
@@ -313,7 +315,7 @@ def _written(bot: HybridChatbot, turn: Turn, both: bool) -> Turn:
     held = getattr(bot.model, "generate_from", None)     # models in this process have it
     if texts and s.hold_to_sources and held:
         writing()
-        reply, = counted("answer", [held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)])
+        reply, = count_call("answer", [held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)])
     else: reply = ask(bot.model, turn.messages, s.answer_tokens, show=not (both or bot.strikes(turn)))
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 
@@ -379,7 +381,7 @@ def _only_known(turn: Turn) -> str:
 def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
     "The question, and the answer without its citation marks; of a note, that it was noted."
     question = turn.work.get("question") or turn.text
-    answer = "Noted." if _only_known(turn) == "noted" else plain(turn.answer) or NOTICE
+    answer = "Noted." if _only_known(turn) == "noted" else without_citations(turn.answer) or NOTICE
     return question, QUOTED if quotes_messages(turn) else answer
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #51169083

@@ -15,11 +15,11 @@ from math import exp
 import numpy as np
 
 from ..answer.entailment import by_entailment
-from ..answer.from_documents import relevance
+from ..answer.from_documents import answerable_features
 from ..files import own_data, own_rows
 from ..models.embed import Embedder
 from ..records import Hit
-from ..search.documents import FusedRetriever, coverage, sentences
+from ..search.documents import FusedRetriever, coverage, split_sentences
 from ..search.documents import Checked, SupportSettings, by_words, check_answer
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #4ad9d3b6
@@ -49,7 +49,7 @@ def evidence_of(
 ) -> dict[str, float]:
     """What the search has to say about whether the corpus answers, whatever its size.
 
-    general, relevant, answers, near, shared, agree: of `memkit.answer.from_documents.relevance`;
+    general, relevant, answers, near, shared, agree: of `memkit.answer.from_documents.answerable_features`;
     dense, passage: best cosine of a document and of a passage; sentence: of a passage with one sentence of the
     message; nearest: the better of the last two; ahead: that sentence's best less its 50th best (ours);
     coverage: share of the question's weighty words in the best of ten documents
@@ -61,13 +61,13 @@ def evidence_of(
     top = _best_sentence(retriever, query)
     return {"dense": best("dense"), "passage": best("passage score"), "sentence": top[0],
             "nearest": max(top[0], best("passage score")), "ahead": top[0] - top[-1], "coverage": covered,
-            **relevance(query, hits, retriever)}
+            **answerable_features(query, hits, retriever)}
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #2b2bbb17
 def _best_sentence(retriever: FusedRetriever, query: str) -> list[float]:
     "The cosines of the passages nearest to the sentence of the message that comes nearest to one, best first."
     if not retriever.dense: return [0.]
-    index, vectors = retriever.dense.passage_index, retriever.dense.embedder.embed(sentences(query)[:12], "query")
+    index, vectors = retriever.dense.passage_index, retriever.dense.embedder.embed(split_sentences(query)[:12], "query")
     return max(([score for _, score in index.search(v, 50)] for v in vectors), key=lambda scores: scores[0])
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #a25b991b
@@ -127,7 +127,7 @@ def quote(
     most: int = 3,          # sentences in a row
 ) -> list[Checked]:         # in the order of their source
     "The passage of at most `most` sentences that comes nearest to `question`, word for word (ours)."
-    texts = [sentences(text) for text in sources]
+    texts = [split_sentences(text) for text in sources]
     windows = [(i, start) for i, parts in enumerate(texts) for start in range(max(1, len(parts) - most + 1)) if parts]
     if not windows or most < 1: return []
     passage = lambda i, start: texts[i][start:start + most]

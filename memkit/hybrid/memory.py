@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_QUESTION', 'COMMON_WORDS', 'SHORT', 'PAPER_MEMORY', 'KIND', 'SearchQuery', 'prepare_question', 'names_topic',
-           'about', 'leans_on', 'completed', 'only_states', 'MemorySettings', 'choose', 'topic_of', 'leaned_on',
+           'subject_of', 'leans_on', 'completed', 'only_states', 'MemorySettings', 'choose', 'topic_of', 'leaned_on',
            'exchange_text', 'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder']
 
 # %% ../../nbs/hybrid/02_memory.ipynb #60a62326
@@ -26,7 +26,7 @@ from fastcore.basics import patch
 from ..models.embed import Embedder
 from ..records import Considered, Hit, Memory, check_text, new_id, utc_now
 from ..search.bm25 import STOP_WORDS, tokenize
-from ..search.documents import sentences
+from ..search.documents import split_sentences
 
 if TYPE_CHECKING: from memkit.store.store import MemoryStore  # it loads SQLAlchemy, so only where it is used
 
@@ -124,7 +124,7 @@ def _named(clause: str) -> list[re.Match]:
     return [m for m in _WORD.finditer(clause) if names_topic(m.group()) or syndrome(m)]
 
 # %% ../../nbs/hybrid/02_memory.ipynb #3050f564
-def about(
+def subject_of(
     text: str,
     words: int = 24,   # the most that is kept
 ) -> str:              # '' where no word names a topic
@@ -154,7 +154,7 @@ def leans_on(
     text: str,
 ) -> str:   # the sign; '' for a message that stands on its own
     "What makes a message need what was said before to be understood."
-    if not about(text): return "no word of it names a topic"
+    if not subject_of(text): return "no word of it names a topic"
     if len(text.split()) > SHORT: return ""
     named = False
     for clause in re.split(
@@ -170,7 +170,8 @@ def leans_on(
         )
         if points and not named: return f"“{points.group()}” stands for something said before"
         named = named or bool(words)
-    return f"it opens with “{m.group().lower()}”" if (m := _OPENS.match(text)) and len(about(text).split()) <= 3 else ""
+    m = _OPENS.match(text)
+    return f"it opens with “{m.group().lower()}”" if m and len(subject_of(text).split()) <= 3 else ""
 
 # %% ../../nbs/hybrid/02_memory.ipynb #2c6b568c
 def completed(
@@ -206,7 +207,8 @@ def only_states(
     text: str,
 ) -> bool:
     "Does a message only tell something, and ask nothing?"
-    return not _ASKS.search(text) and not _COMPLAINS.search(text) and all(_TELLS.match(s) for s in sentences(text))
+    if _ASKS.search(text) or _COMPLAINS.search(text): return False
+    return all(_TELLS.match(s) for s in split_sentences(text))
 
 # %% ../../nbs/hybrid/02_memory.ipynb #de1b0668
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +265,7 @@ def topic_of(
     m: Memory,
 ) -> str:    # '' where it had none
     "What an exchange was about: what it says itself, or what it leaned on in its turn (ours)."
-    return m.meta.get("about") or about(m.meta["question"])
+    return m.meta.get("about") or subject_of(m.meta["question"])
 
 # %% ../../nbs/hybrid/02_memory.ipynb #d38576cd
 def leaned_on(

@@ -18,7 +18,7 @@ from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .triage import (
     DPeMSettings, FlagTable, KnownNote, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
-    executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay, said_in, shown_of, state_of,
+    executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay_moves, said_in, shown_of, state_of,
     triage, write_table)
 from ..reading.notes import may_be_tied
 from ..reading.facts import best_relation
@@ -207,7 +207,7 @@ def state(
     if at_round is not None:
         if not 0 <= at_round <= table.round:
             raise ValueError(f"the user has had {table.round} rounds, got {at_round}; 0 is before the first")
-        return replay(self.moves(user), at_round)
+        return replay_moves(self.moves(user), at_round)
     old = self.store.superseded(user)
     where = {m.id: m.kind for m in self.store.list(user, superseded=True) if m.kind in PLACES}
     table.prune(where.keys() - old.keys())

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHATS', 'LineGold', 'Visit', 'Telling', 'ToldVersion', 'SaidLine', 'Voice', 'Script', 'GoldFact', 'Patient',
-           'draw_patient', 'simulate', 'Question', 'profile_questions', 'knowledge_questions', 'NewQuery',
+           'draw_patient', 'simulate', 'PatientQuestion', 'profile_questions', 'knowledge_questions', 'NewQuery',
            'new_queries']
 
 # %% ../../nbs/malp/04_patients.ipynb #2d3e22bd
@@ -378,7 +378,7 @@ def simulate(
 
 # %% ../../nbs/malp/04_patients.ipynb #46e75ed6
 @dataclass(frozen=True)
-class Question:
+class PatientQuestion:
     "A question to a memory, with what answers it (gold; MaLP §4.3)."
     id: str
     patient: str
@@ -398,7 +398,7 @@ def _worded(patient: Patient, about: str, slots: dict[str, str], salt: str) -> s
     return fill(Random(salt).choice(there), slots)
 
 # %% ../../nbs/malp/04_patients.ipynb #24661200
-def profile_questions(patient: Patient) -> list[Question]:
+def profile_questions(patient: Patient) -> list[PatientQuestion]:
     "One question for each value that holds; several allergies are one question (Profile QA, MaLP §4.3)."
     groups, by_id, out = {}, {f.id: f for f in patient.facts}, []
     def earlier(f): return (*by_id[f.replaces].said, *earlier(by_id[f.replaces])) if f.replaces else ()
@@ -409,19 +409,19 @@ def profile_questions(patient: Patient) -> list[Question]:
         first, about = facts[0], facts[0].about
         slots = {**first.slots, "day": day_text(first.said[0].at)}
         if about == "allergy": slots["v"] = " and ".join(f.slots["v"] for f in facts)
-        out.append(Question(
+        out.append(PatientQuestion(
             f"{name}-question", patient.id, "profile", _worded(patient, about, slots, name), reference(about, slots),
             about, tuple(s for f in facts for s in f.said), tuple(f.id for f in facts),
             tuple(s for f in facts for s in earlier(f))))
     return out
 
-def knowledge_questions(patient: Patient) -> list[Question]:
+def knowledge_questions(patient: Patient) -> list[PatientQuestion]:
     "One question for each piece of knowledge that was explained, in other words than there (Knowledge QA, §4.3)."
     items, out = {k.id: k for k in knowledge()}, []
     for item, told in patient.taught.items():
         name = f"{patient.id}-{item}"
         text = Random(name).choice(items[item].question)
-        out.append(Question(name, patient.id, "knowledge", text, items[item].answer, item, told))
+        out.append(PatientQuestion(name, patient.id, "knowledge", text, items[item].answer, item, told))
     return out
 
 # %% ../../nbs/malp/04_patients.ipynb #1583bf2b

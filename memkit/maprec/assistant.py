@@ -17,7 +17,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..records import ProfileChange as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
+from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .network import from_others
 from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
@@ -111,7 +111,7 @@ def let_go(self: MapAssistant, user: str):
 @patch
 def memories(self: MapAssistant, user: str) -> list[Memory]:
     """The user's ratings in force and the entries of their lists, oldest first;
-    `memkit.maprec.items.frame` shows the ratings as a table."""
+    `memkit.maprec.items.profile_table` shows the ratings as a table."""
     kinds = ("rating", *LISTS)
     return [m for m in self.store.list(self.check_user(user)) if m.kind.partition(":")[0] in kinds]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AGREED', 'DOMAIN_NAMES', 'RATES', 'ROW', 'ACT', 'BACK', 'DOMAIN', 'LONGEST', 'Linker', 'canonical', 'told_apart',
-           'chosen', 'Link', 'ToldTitles', 'plain_of', 'FrameReader', 'points']
+           'chosen_item', 'Link', 'ToldTitles', 'plain_of', 'FrameReader', 'points']
 
 # %% ../../nbs/maprec/04_frames.ipynb #8b129ce3
 import re
@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from ..search.bm25 import STOP_WORDS
 from ..records import check_text
 from ..search.documents import common_words
-from .detection import PREFERENCE, RECOMMEND, ProfileChange, Detected, decided, without_orders
+from .detection import PREFERENCE, RECOMMEND, ProfileChange, Detected, types_of, without_orders
 from .items import Catalogue, Item, clean_text, unknown_item
 from ..reading.labels import TITLE_ACTS, TitleSpan, Title, TitleList, known_titles, marks, title_key
 from ..reading.reader import Mention, TitleReading
@@ -168,7 +168,7 @@ def near(self: Linker, words: str) -> list[Item]:   # three at most; none for a 
 # %% ../../nbs/maprec/04_frames.ipynb #d231374d
 AGREED = frozenset("yes yeah yep yup right correct exactly sure true ok okay".split())
 
-def chosen(
+def chosen_item(
     text: str,                 # the reply
     options: Sequence[Item],   # of the question, one at least
 ) -> Item | None:              # None: the reply doesn't decide
@@ -342,7 +342,7 @@ def detect(self: FrameReader, text: str) -> Detected:
     if acts[ask] > .5: because[RECOMMEND] = ("", (f"it is read as {ask}",))
     why = tuple(f"{m.words} is read as {m.role} ({m.share:.2f})" for m in rated) or (f"it is read as {tell}",)
     if acts[tell] > .5: because[PREFERENCE] = (rated[0].words if rated else "", why)
-    return decided(acts[ask], acts[tell], because)
+    return types_of(acts[ask], acts[tell], because)
 
 # %% ../../nbs/maprec/04_frames.ipynb #dcf3efe0
 _POINTS = frozenset("it that this the one ones them other last first second third fourth fifth".split())

@@ -6,7 +6,7 @@
 __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS', 'LIST', 'LISTS', 'clean_text', 'check_domain',
            'letters', 'Item', 'check_rating', 'Rated', 'title_line', 'rating_line', 'named', 'row_key', 'unknown_item',
            'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings',
-           'rated_of', 'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'frame',
+           'rated_of', 'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'profile_table',
            'noted', 'note', 'not_to_offer']
 
 # %% ../../nbs/maprec/01_items.ipynb #289db8bc
@@ -542,7 +542,7 @@ def import_ratings(
 COLUMNS = ("domain", "title", "year", "genres", "description", "date", "rating", "source", "memory")
 
 # %% ../../nbs/maprec/01_items.ipynb #8f800263
-def frame(
+def profile_table(
     store: "MemoryStore",
     user: str,
 ) -> "DataFrame":  # a row for each rating, in time order, with `COLUMNS`

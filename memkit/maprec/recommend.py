@@ -24,7 +24,7 @@ from .items import (
     Catalogue, Item, LENGTH_UNITS, Rated, named, rating_line, row_key, title_line, unknown_item)
 from .own_ratings import ItemSpace, Predictor, expected, in_common
 from .prediction import figure_4_messages, rate_many, rating_prompt
-from ..models.lm import LanguageModel, counted
+from ..models.lm import LanguageModel, count_call
 from ..records import Hit, Message
 from ..turn.prompt import Fitted, Piece, fit
 
@@ -184,7 +184,7 @@ def opinions(
             here = [i for i, t in enumerate(targets) if t.domain == domain]
             out[here] = rate_many(model, rated, [targets[i] for i in here])
         return out
-    replies = counted("rating", model.generate([figure_4_messages(rated, t) for t in targets], max_tokens=8))
+    replies = count_call("rating", model.generate([figure_4_messages(rated, t) for t in targets], max_tokens=8))
     numbers = [re.search(r"(?<![\d.])[1-5](?![\d]|\.\d)", r.text) for r in replies]
     return np.array([np.eye(5)[int(m[0]) - 1] for m in numbers]) if all(numbers) else None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..answer.stage import SURE, asks_to_forget, evidence_for
 from .detection import OTHER, PREFERENCE, RECOMMEND, ProfileChange, Detected
-from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, chosen, points
+from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, chosen_item, points
 from .items import Item, named, profile, unknown_item
 from .recommend import EVERYTHING, Recommendation, Request
 from .request_parsing import blanked, it_named, lines_named, parse_request, requested_domain
@@ -186,7 +186,7 @@ def _answered(assistant: "MapAssistant", which: Which | None, text: str) -> Unde
     "A reply that says which work is meant; None for any other message."
     if not which: return None
     plain = lines_named(text, which.options)
-    item, detected = chosen(plain, which.options), assistant.detector.detect(plain)
+    item, detected = chosen_item(plain, which.options), assistant.detector.detect(plain)
     if item is None or RECOMMEND in detected.types: return None
     if any(c.item != item and not c.options for c in assistant.updater.changes(plain, None)): return None
     if which.rating is None: return Understood(text=plain, detected=detected, types=(RECOMMEND,), asked=(item,))

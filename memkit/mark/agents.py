@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FACT', 'TOLD', 'FAINT', 'LITTLE', 'OPTIONS', 'REASONS', 'TRACED', 'ANSWER', 'MOST', 'EmbeddedAgent',
-           'embedded_agents', 'extraction', 'ListedMemory', 'ListedMemories', 'RefinedAgentError', 'believed', 'pieces',
-           'PromptedAgent', 'prompted_agents']
+           'embedded_agents', 'extraction', 'ListedMemory', 'ListedMemories', 'RefinedAgentError', 'checked_memory',
+           'conversation_pieces', 'PromptedAgent', 'prompted_agents']
 
 # %% ../../nbs/mark/04_agents.ipynb #1ec16ed8
 import json
@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from .corrections import (
     CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, CorrectionSentence, is_backed, is_personal, of_nobody,
-    read_conversation, says_nothing, topic_of, use_of)
+    read_conversation, says_nothing, topic_question, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
     echoes, lists_options, terms)
@@ -291,7 +291,7 @@ def _listed_in(listed: ListedMemory, kind: str, conversation: Conversation) -> s
     return found[1]
 
 # %% ../../nbs/mark/04_agents.ipynb #b96e490e
-def believed(
+def checked_memory(
     listed: ListedMemory,
     kind: str,
     conversation: Conversation,
@@ -302,14 +302,14 @@ def believed(
     cited = [said[i] for i in sorted({asked, max(0, place - 1), place})]
     inferred = _inferred(listed, quoted, cited)
     question = said[asked].question[:2000]
-    about = topic_of(question) if kind == RESIDUAL else " ".join(question.split())
+    about = topic_question(question) if kind == RESIDUAL else " ".join(question.split())
     return Refined(kind=kind, text=cut(" ".join(listed.memory.split()), 600), turns=tuple(c.turn for c in cited),
                    source="assistant" if inferred else listed.speaker,
                    reason="inferred" if inferred else listed.reason, strength=.5 if inferred else 1.,
                    about=cut(about, 600) if asked != place or kind == RESPONSE else "")
 
 # %% ../../nbs/mark/04_agents.ipynb #1785b960
-def pieces(
+def conversation_pieces(
     conversation: Conversation,
     budget: int,                  # tokens that a piece's turns may cost
     count: Callable[[str], int],  # tokens of a text
@@ -351,7 +351,8 @@ def extract(
     "The memories in the order of their turns, each text once; raises `RefinedAgentError`, and what a server raises."
     asks = self.model.count_tokens(self.model.render(extraction(self.kind, [])))
     free = self.model.context - ANSWER - asks - 32
-    try: parts = pieces(conversation, free//2, self.model.count_tokens)   # the other half is for what is sent back
+    # the other half is for what is sent back
+    try: parts = conversation_pieces(conversation, free//2, self.model.count_tokens)
     except ValueError as e: raise self._error(str(e)) from e
     found: dict[str, Refined] = {}
     for part in parts:
@@ -368,7 +369,7 @@ def _ask(self: PromptedAgent, part: Sequence[dict], conversation: Conversation) 
         good.clear()
         problems = []
         for listed in read_answer(text, ListedMemories).memories[:MOST]:
-            try: m = believed(listed, self.kind, conversation)
+            try: m = checked_memory(listed, self.kind, conversation)
             except ValueError as e: problems.append(str(e))
             else: good.extend([] if self._barred(m, conversation) else [m])
         if problems: raise ValueError("; ".join(problems[:5]))

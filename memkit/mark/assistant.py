@@ -27,7 +27,7 @@ from .agents import embedded_agents, prompted_agents
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
 from .corrections import CORRECTS, SILENT, assistants_words, injected, judge_memory
 from .maintain import (
-    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
+    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, dispute_sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
 from .search import (
     Caller, Policy, RefinedSearch, SearchSettings, SeenBy, considered, read_policy, record_seen, who_saw, why)
@@ -203,7 +203,7 @@ def disputes(self: MarkAssistant, memories: Sequence[Considered]) -> tuple[list[
         out.append(c)
         m = c.hit.item
         if not (c.shown and m.kind == RESIDUAL and m.user == DOMAIN and self.builder.quorum): continue
-        for side in sides(self.store, m.id, self.builder.quorum):
+        for side in dispute_sides(self.store, m.id, self.builder.quorum):
             behind[side.memory.id] = side.people or "nobody"
             hit = Hit(item=side.memory, score=side.support, source=DISPUTE)
             why = f"the other side of a dispute: {side.people}"

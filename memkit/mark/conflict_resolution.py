@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'BuilderSettings', 'other_answer', 'compared',
-           'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta', 'joined',
-           'ConflictSide', 'contest', 'claim_of', 'carry_over', 'once_more', 'ResolutionStep', 'said_at', 'Resolution',
-           'resolve']
+           'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta',
+           'joined_sources', 'ConflictSide', 'contest', 'claim_of', 'carry_over', 'once_more', 'ResolutionStep',
+           'said_at', 'Resolution', 'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re
@@ -21,7 +21,7 @@ from fastcore.basics import patch
 
 from .corrections import CLASSIFIED, INJECTED, JUDGED, record_of, said_again
 from .refined import (
-    Conversation, DOMAIN, RESIDUAL, Refined, about_of, bare_claim, found_by)
+    Conversation, DOMAIN, RESIDUAL, Refined, about_of, bare_claim, memory_text)
 from .scoring import feedback_score
 from .trust import PAPER, TrustSettings, replay
 from ..models.embed import Embedder, Remembered
@@ -133,7 +133,7 @@ def _asked(new: Refined, olds: Sequence[Memory], embedder: Embedder) -> list[boo
     same = [None if c is None else c >= SAME_QUESTION for c in near]
     unsure = [i for i, c in enumerate(near) if c is not None and FLOOR <= c < SAME_QUESTION]
     if unsure:
-        answers = load_reader().relevance(new.about, [found_by(olds[i]) for i in unsure])
+        answers = load_reader().relevance(new.about, [memory_text(olds[i]) for i in unsure])
         for i, p in zip(unsure, answers): same[i] = bool(p >= ANSWERS)
     return same
 
@@ -198,7 +198,7 @@ def new_meta(
     return with_sources(meta, [source_of(refined, conversation, by, at)])
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #30cb82cc
-def joined(
+def joined_sources(
     sources: Sequence[Mapping[str, Any]],
     new: Mapping[str, Any],
 ) -> list[Mapping[str, Any]]:
@@ -281,7 +281,7 @@ def once_more(
     why: str,
 ) -> Memory:
     "A memory's words again, as a new row with the old record."
-    vector = embedder.embed([found_by(old)])[0]
+    vector = embedder.embed([memory_text(old)])[0]
     new = store.add(owner, old.text, vector, old.kind, at, old.turns, meta, why, embedder.name)
     carry_over(store, owner, old.id, new.id)
     return new
@@ -399,7 +399,7 @@ def _merge(p: Resolution, old: Memory, why: Relation, r: Refined) -> Memory:
     "One more source for a stored memory, and a confirmation where it is one."
     shared, sources = p.owner == DOMAIN, sources_of(old)
     known = {s["by" if shared else "session"] for s in sources}
-    meta = with_sources(old.meta, joined(sources, source_of(r, p.talk, p.name, p.when(r))))
+    meta = with_sources(old.meta, joined_sources(sources, source_of(r, p.talk, p.name, p.when(r))))
     turns = old.turns if shared else tuple(dict.fromkeys([*old.turns, *r.turns]))
     who = "a user" if r.source == "user" else "the assistant"
     p.store.rewrite(p.owner, [replace(old, meta=meta, turns=turns)], f"said again by {who} ({why.probability:.2f})")
@@ -438,6 +438,6 @@ def _try_again(p: Resolution, loser: Memory, why: Relation, r: Refined):
     [(_, won, told)] = _contests(p, loser, [winner])
     if not won: return p.tell("merged", r.kind, loser.id, f"{why.reason}; still superseded: {told}")
     new = once_more(store, p.owner, loser, p.embedder, p.when(r), loser.meta, f"memory {loser.id} once more")
-    p.new[new.id] = r.kind, p.embedder.embed([found_by(loser)])[0]
+    p.new[new.id] = r.kind, p.embedder.embed([memory_text(loser)])[0]
     p.tell("added", r.kind, new.id, f"memory {loser.id} once more: {why.reason}")
     _supersede(p, r.kind, winner.id, new.id, told)

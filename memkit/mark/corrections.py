@@ -6,11 +6,11 @@
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
            'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON',
            'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED',
-           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'CorrectionSentence',
-           'spoken', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed', 'Heard',
-           'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics', 'claims_of', 'standalone', 'topic_of',
-           'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'record_of', 'outcomes',
-           'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal', 'CorrectionSentence',
+           'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed',
+           'Heard', 'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics', 'claims_of', 'standalone',
+           'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall',
+           'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -73,7 +73,7 @@ def wishing(
 TITLE = re.compile(r"\b(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herr|Frau|Sir|Lady)\.? [A-Z]\w+")
 FIRST_PERSON = re.compile(r"\b(?:i(?!\.e)|i'm|im|i've|ive|i'd|i'll|me|my|mine|myself)\b", re.I)
 
-def whose(
+def about_whom(
     text: str,
     clauses: Sequence[Clause],   # of the text
 ) -> str:   # user, other, or ''
@@ -97,7 +97,7 @@ def is_personal(
     text: str,
 ) -> bool:
     "Is the sentence about its writer, or about another particular person?"
-    return bool(whose(text, load_reader().clauses(text)))
+    return bool(about_whom(text, load_reader().clauses(text)))
 
 # %% ../../nbs/mark/05_corrections.ipynb #19ce32ce
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ LEAST = 3   # words of a part of a sentence that is kept by itself
 def _split(clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
     "Neighbouring clauses of one use, statements about a person apart; short parts stay together."
     def grouped(key: Callable) -> list: return [(use_of(g[0]), g) for g in (list(g) for _, g in groupby(clauses, key))]
-    apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(whose(c.text, [c]))))
+    apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(about_whom(c.text, [c]))))
     short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
     return grouped(use_of) if short else apart
 
@@ -128,7 +128,7 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[CorrectionSentence]
     groups, out = _split(clauses), []
     for use, own in groups:
         text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
-        about = whose(text, own)
+        about = about_whom(text, own)
         claim = claim_text(text) if use == "statement" and not about else ""
         supposed = all(c.certainty == "hypothesis" for c in own)
         keep, wish = max(c.keep for c in own), max(map(wishing, own))
@@ -137,7 +137,7 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[CorrectionSentence]
     return out
 
 # %% ../../nbs/mark/05_corrections.ipynb #c200484a
-def spoken(
+def read_sentences(
     message: str,
 ) -> list[CorrectionSentence]:
     "The sentences of a message, read. The rest of a quotation after an order belongs to the order."
@@ -370,7 +370,7 @@ def read_conversation(
 def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
     message, last = e.question[:READ], earlier[-1] if earlier else None
     answer = assistants_words(e.answer, (NOTED, QUOTED))[:READ]
-    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer),
+    r = Read(e.turn, message, "", "", (), tuple(read_sentences(message)), _statements(answer),
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)
@@ -444,7 +444,7 @@ def standalone(question: str, claims: Sequence[str]) -> str:
 # %% ../../nbs/mark/05_corrections.ipynb #aaef0048
 OWN = ("states", "corrects", "adds", "retracts", "wishes", "private")   # acts of clauses that may be notes
 
-def topic_of(
+def topic_question(
     question: str,
 ) -> str:
     "The question, without orders, and without clauses that speak of the person who asks or of somebody they name."
@@ -484,7 +484,7 @@ _PERSON = re.compile(rf"{FIRST_PERSON.pattern}|\byou(?:r|rs)?\b", re.I)
 
 def news_of(
     found: ReplyReading,
-    about: str = "",   # the question, from `topic_of`
+    about: str = "",   # the question, from `topic_question`
 ) -> list[str]:        # sentences
     "What others may learn: corrections about no person. What the assistant repeats of its user's own is none, either."
     old = [c.text for c in found.claims if c.side == "answer"]
@@ -521,7 +521,7 @@ def _after_retraction(found: ReplyReading, last: str) -> ReplyReading:
 def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
     if any(gives_orders(e.question) for e in topic.replies): return []   # and nothing beside an order
-    about = cut(topic_of(topic.asked.question), LONGEST//2)
+    about = cut(topic_question(topic.asked.question), LONGEST//2)
     turns = (topic.asked.turn, *(e.turn for e in topic.replies))
     def made(claims: Sequence[str], reason: str) -> Refined:
         return Refined(kind=RESIDUAL, text=standalone(about, claims), turns=turns, source="user", reason=reason,
@@ -598,7 +598,7 @@ def record_of(
     return tuple(out.values())
 
 # %% ../../nbs/mark/05_corrections.ipynb #5d7d12e2
-def outcomes(
+def recall_outcomes(
     events: Iterable["Event"],
     memory_id: int,
     once: bool = False,     # one for each person instead: their latest judgement
@@ -619,7 +619,7 @@ def trust_of(
 ) -> Trust:
     "How far a memory is trusted, replayed from the log (MARK, appendix 1). Raises `NotFound`."
     store.get(owner, memory_id)
-    return replay(outcomes(store.events(owner, [memory_id]), memory_id, settings.once), settings)
+    return replay(recall_outcomes(store.events(owner, [memory_id]), memory_id, settings.once), settings)
 
 # %% ../../nbs/mark/05_corrections.ipynb #ac27fc0c
 def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None, as_reviewer: bool) -> Recall:

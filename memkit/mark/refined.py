@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ECHO', 'RESIDUAL', 'QUESTION', 'RESPONSE', 'KINDS', 'DOMAIN', 'SOURCES', 'RETRACTION', 'abbreviations', 'terms',
            'lists_options', 'echoes', 'claim_text', 'cut', 'Exchange', 'check_metadata', 'Conversation',
-           'conversation_of', 'Refined', 'about_of', 'found_by', 'bare_claim']
+           'conversation_of', 'Refined', 'about_of', 'memory_text', 'bare_claim']
 
 # %% ../../nbs/mark/03_refined.ipynb #eb373718
 import re
@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..records import Memory, check_text, check_time, check_user, json_copy
-from ..search.documents import content_stems, denies, in_order, numbers
+from ..search.documents import content_stems, denies, order_share, numbers
 
 # %% ../../nbs/mark/03_refined.ipynb #d4432b7b
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def echoes(
     mine = set(content_stems(sentence))
     near = [h for h in heard if mine and len(mine & set(content_stems(h))) >= least*len(mine)]
     return any(
-        not numbers(sentence) - numbers(h) and denies(sentence) == denies(h) and in_order(sentence, h) >= least
+        not numbers(sentence) - numbers(h) and denies(sentence) == denies(h) and order_share(sentence, h) >= least
         for h in near
     )
 
@@ -209,7 +209,7 @@ def about_of(m: Memory | Refined) -> str:
     "The question that a memory belongs to; '' where it has none."
     return m.about if isinstance(m, Refined) else str(m.meta.get("about") or "")
 
-def found_by(
+def memory_text(
     m: Memory | Refined,
 ) -> str:
     "What a memory is found by: question and words, the question once."

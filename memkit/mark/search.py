@@ -20,7 +20,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 from fastcore.basics import patch
 
-from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_metadata, check_user, found_by
+from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_metadata, check_user, memory_text
 from .scoring import (
     PART_NAMES, Score, TEST, Weights, components_of, preset, rank, why_first)
 from ..answer.screening import other_medicines
@@ -354,10 +354,10 @@ def odds(
 def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list[_Near], str]:
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
     s = self.settings
-    best = list(islice((n for n in found if not other_medicines(query, found_by(n.memory))), s.read))
+    best = list(islice((n for n in found if not other_medicines(query, memory_text(n.memory))), s.read))
     if not best: return [], f"the {len(found)} near ones are about other medicines"
     cosine = np.array([n.cosine for n in best])
-    near = answering(load_reader().relevance(query, [found_by(n.memory) for n in best]), cosine)
+    near = answering(load_reader().relevance(query, [memory_text(n.memory) for n in best]), cosine)
     sure = cosine >= s.near
     near = np.where(sure, np.maximum(near, cosine), near)
     kept = (sure | (near >= s.relevant)) & (odds(near) >= odds(near.max())/CLOSE)

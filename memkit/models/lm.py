@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Reply', 'LanguageModel', 'StreamingModel', 'LabelScorer', 'check_request', 'check_max_tokens', 'cut_at_stop',
            'without_thoughts', 'certain_text', 'ScriptedLM', 'check_language_model', 'check_stream',
-           'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'counted', 'usage', 'usage_line', 'ask',
+           'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'count_call', 'usage', 'usage_line', 'ask',
            'schema_of', 'UnusableAnswer', 'sent_back', 'ask_json']
 
 # %% ../../nbs/models/01_lm.ipynb #7a80aa9e
@@ -401,7 +401,7 @@ def writing():
     if (watch := _innermost()).on_text: watch.show("")
 
 # %% ../../nbs/models/01_lm.ipynb #ad5d6eb6
-def counted(
+def count_call(
     part: str,
     replies: Sequence[Reply],
 ) -> Sequence[Reply]:   # the same
@@ -450,7 +450,7 @@ def ask(
     else:
         more = {"schema": schema_of(shape)} if shape and getattr(model, "takes_schema", False) else {}
         reply = model.generate([messages], max_tokens=max_tokens, **more)[0]
-    counted(part, [reply])
+    count_call(part, [reply])
     return reply
 
 # %% ../../nbs/models/01_lm.ipynb #e1b62cf6

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PLAIN_STOP', 'convert_gguf', 'embedded_folder', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse',
            'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'find_model', 'load_causal', 'pad_left',
-           'batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'held_back', 'end_tokens',
-           'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs', 'LocalLM',
-           'load_model']
+           'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'withheld',
+           'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs',
+           'LocalLM', 'load_model']
 
 # %% ../../nbs/models/02_local.ipynb #048efa43
 import copy
@@ -215,7 +215,7 @@ def pad_left(
     return ids, torch.tensor([[0]*(width - len(r)) + [1]*len(r) for r in rows])
 
 # %% ../../nbs/models/02_local.ipynb #c4e719d3
-def batches(
+def length_batches(
     lengths: Sequence[int],
     size: int,          # rows in a batch, at most
 ) -> list[list[int]]:   # positions; every one once
@@ -316,7 +316,7 @@ def tokens_within(
     return {t for f in forms for form in (f, f" {f}") for t in text_ids(tokenizer, form)}
 
 # %% ../../nbs/models/02_local.ipynb #8fbba24f
-def held_back(
+def withheld(
     size: int,         # of the vocabulary
     free: set[int],    # tokens that cost nothing
     by: float,         # nats, 0 or more
@@ -413,7 +413,7 @@ def score_rows(
     most = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])
     shared = min(common_length(keys), most) if share else 0
     start = next_logits(model, *pad_left([keys[0][:shared]], pad), None)[1] if shared else None
-    for batch in batches([len(k) for k in keys], size):
+    for batch in length_batches([len(k) for k in keys], size):
         scores = _row_scores(
             model, [keys[i] for i in batch], start, shared, pad, max(len(t) for i in batch for _, _, t in jobs[keys[i]])
         )
@@ -552,7 +552,7 @@ def generate(
     drafts, stop = self._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
     replies = [None]*len(drafts)
     with self._lock:
-        for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
+        for batch in length_batches([len(d.prompt) for d in drafts], self.batch_size):
             start = time.perf_counter()
             for _ in self._steps([drafts[i] for i in batch], temperature, top_p, stop): pass
             for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
@@ -572,7 +572,7 @@ def generate_from(
     drafts, stop = self._drafts([messages], max_tokens, 0., 0, (), 1.)
     model, tokenizer = self.load()
     free = tokens_within(tokenizer, texts) | end_tokens(model, tokenizer)
-    loss = held_back(model.config.get_text_config().vocab_size, free, by).to(model.device)
+    loss = withheld(model.config.get_text_config().vocab_size, free, by).to(model.device)
     start = time.perf_counter()
     with self._lock:
         for _ in self._steps(drafts, 0., 1., stop, loss): pass

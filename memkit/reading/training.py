@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GROUP', 'minilm', 'ReaderModel', 'TitleModel', 'whole', 'placed', 'stretches', 'loss_of', 'batches', 'optimizer_of',
-           'step', 'on_accelerator', 'train', 'packed', 'unpacked', 'save', 'load', 'load_titles']
+           'step', 'on_accelerator', 'train_network', 'pack_change', 'unpack_change', 'save', 'load', 'load_titles']
 
 # %% ../../nbs/reading/04_training.ipynb #6d8b562f
 import random
@@ -167,7 +167,7 @@ def on_accelerator(training: Callable[..., nn.Module]) -> Callable[..., nn.Modul
     return run
 
 # %% ../../nbs/reading/04_training.ipynb #d4787c63
-def train(
+def train_network(
     model: nn.Module,                               # with `bert` and `heads`
     steps: int,                                     # of all passes
     draw: Callable[[int], Iterable[list]],          # from the pass, counted from 0, to its batches of examples
@@ -191,7 +191,7 @@ def train(
 # %% ../../nbs/reading/04_training.ipynb #63f902d6
 GROUP = 32   # numbers that share a scale
 
-def packed(
+def pack_change(
     change: Tensor,            # of any shape; its count of numbers is a multiple of GROUP
 ) -> tuple[Tensor, Tensor]:    # [count/2] uint8, [count/32] float16
     """What fine-tuning changed in a matrix, four bits a number: bytes and a scale for each group (ours).
@@ -205,8 +205,8 @@ def packed(
     return (steps[::2] + 16*steps[1::2].to(torch.uint8)).to(torch.uint8), scale.half()
 
 # %% ../../nbs/reading/04_training.ipynb #fbdf73b1
-def unpacked(
-    bytes_: Tensor,         # as `packed` gives them
+def unpack_change(
+    bytes_: Tensor,         # as `pack_change` gives them
     scale: Tensor,
     shape: Sequence[int],   # of the matrix
 ) -> Tensor:                # float32
@@ -226,7 +226,7 @@ def save(
         if "bert.embeddings." in name: continue
         change = now - before[name] if name.startswith("bert.") and now.ndim == 2 else None
         if change is None: kept[name] = now.half().contiguous()
-        else: kept[f"{name}|bits"], kept[f"{name}|scale"] = packed(change)
+        else: kept[f"{name}|bits"], kept[f"{name}|scale"] = pack_change(change)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(kept, str(path))
     return path
@@ -243,7 +243,7 @@ def load(
     state = model.state_dict()
     for name, value in state.items():
         if f"{name}|bits" in kept:
-            state[name] = value + unpacked(kept[f"{name}|bits"], kept[f"{name}|scale"], value.shape)
+            state[name] = value + unpack_change(kept[f"{name}|bits"], kept[f"{name}|scale"], value.shape)
         elif name in kept and kept[name].shape == value.shape: state[name] = kept[name].float()
         elif not name.startswith("bert.embeddings."):
             raise ValueError(f"{path} doesn't fit this reader ({name}); train it again")

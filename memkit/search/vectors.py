@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['GRAPH', 'EXACT_UP_TO', 'best_positions', 'check_vectors', 'check_ids', 'ExactIndex', 'lock_folder',
-           'current_generation', 'open_chroma', 'open_collection', 'ChromaIndex', 'index_name', 'alone', 'kept_index',
-           'corpus_index']
+           'current_generation', 'open_chroma', 'open_collection', 'ChromaIndex', 'index_name', 'one_process',
+           'kept_index', 'corpus_index']
 
 # %% ../../nbs/search/02_vectors.ipynb #8cd70fe9
 import hashlib
@@ -305,7 +305,7 @@ def index_name(
 
 # %% ../../nbs/search/02_vectors.ipynb #803d7a68
 @contextmanager
-def alone(
+def one_process(
     path: Path,  # of a lock file
 ) -> Iterator[None]:
     "One process at a time; the others wait. `OSError` where the file can't be written."
@@ -340,7 +340,7 @@ def kept_index(
         if (held := len(index)) == len(vectors): return index
         index.close()
         raise RuntimeError(f"the index {folder.name} holds {held} of {len(vectors)} vectors")
-    with alone(folder.with_suffix(".lock")):
+    with one_process(folder.with_suffix(".lock")):
         for left in home.glob(f".{folder.name}-*"): shutil.rmtree(left, ignore_errors=True)
         try: return opened()
         except RuntimeError: shutil.rmtree(folder)   # damaged; the vectors are here, so nothing is lost

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'SHORTEST', 'FEW', 'WITHDRAWN', 'INDEX', 'BUSY', 'chunks', 'only_cited_by', 'resting_on', 'quoting',
-           'everything', 'some', 'spoken', 'remove', 'pieces', 'count_in', 'count_in_files', 'held', 'remnants',
-           'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder', 'note_leftovers', 'remove_index',
-           'clear_leftovers', 'empty_log', 'rewrite', 'erase', 'finish_pending', 'put_trace', 'read_traces']
+           'everything', 'some', 'rows_of_turns', 'remove', 'search_pieces', 'count_in', 'count_in_files',
+           'rows_holding', 'remnants', 'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder',
+           'note_leftovers', 'remove_index', 'clear_leftovers', 'empty_log', 'rewrite', 'erase', 'finish_pending',
+           'put_trace', 'read_traces']
 
 # %% ../../nbs/store/05_erase.ipynb #5f49f9f9
 import json
@@ -28,7 +29,7 @@ from ..records import Memory
 from .schema import (
     StoreError, adapters, citations, database_file, erasures, events, find_owner, hold_quotes, jobs, leftovers,
     log_event, memories, meta, on_server, one_line, owners, quotes, reading_own, state, tables, ticks, traces,
-    turns, vacuum, writing)
+    turns, vacuum, write_lock)
 
 # %% ../../nbs/store/05_erase.ipynb #0007965c
 if TYPE_CHECKING:
@@ -109,11 +110,11 @@ def some(
         rows += [quoting(quotes.c.memory, part), (citations, citations.c.memory.in_(part)),
                  (events, (events.c.owner == owner) & (events.c.memory.in_(part) | events.c.other.in_(part))),
                  (memories, (memories.c.owner == owner) & memories.c.id.in_(part))]
-    for part in chunks(alone): rows += spoken(owner, part)
+    for part in chunks(alone): rows += rows_of_turns(owner, part)
     return rows + [(adapters, adapters.c.owner == owner)]
 
 # %% ../../nbs/store/05_erase.ipynb #f455e584
-def spoken(
+def rows_of_turns(
     owner: int,
     named: list[str],   # turns, 500 at most
 ) -> list[tuple[Table, object]]:
@@ -139,7 +140,7 @@ def remove(
 # %% ../../nbs/store/05_erase.ipynb #cef604d3
 SHORTEST = 8  # bytes: below it a find means nothing
 
-def pieces(
+def search_pieces(
     value: bytes,
     size: int = 64,   # bytes of a piece
     step: int = 512,  # bytes from one to the next
@@ -219,7 +220,7 @@ def count_in_files(
     return found
 
 # %% ../../nbs/store/05_erase.ipynb #f9056083
-def held(
+def rows_holding(
     conn: Connection,
     piece: bytes,
 ) -> int:
@@ -246,9 +247,9 @@ def remnants(
     log = Path(f"{path}-wal")
     with closing(engine.raw_connection()) as raw:   # keeps a descriptor open
         raw.execute("SELECT count(*) FROM meta").fetchone()
-        found = count_in_files([path, log] if log.exists() else [path], set().union(*map(pieces, said)))
+        found = count_in_files([path, log] if log.exists() else [path], set().union(*map(search_pieces, said)))
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
-        return {p for p, n in found.items() if n > held(conn, p)}
+        return {p for p, n in found.items() if n > rows_holding(conn, p)}
 
 # %% ../../nbs/store/05_erase.ipynb #8e12b346
 def showed(
@@ -521,7 +522,7 @@ def put_trace(
 ) -> bool:                              # False: something that it quotes is gone, so nothing was written
     "Keep a trace beside its turn (ours)."
     memory_ids, turn_ids = sorted(set(quoted)), sorted({turn, *quoted_turns})
-    with writing(store._db, user) as conn:
+    with write_lock(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user)
         if not _all_there(conn, owner, memory_ids, turn_ids): return False
         conn.execute(delete(traces).where(traces.c.turn == turn))

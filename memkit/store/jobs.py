@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEASE', 'LONGEST', 'OFFLINE', 'sealed', 'unsealed', 'signature', 'is_gone', 'Job', 'jobs', 'leave_job', 'claim',
-           'end_job', 'put_back', 'renew', 'heartbeat', 'waiting', 'all_jobs', 'try_again', 'told', 'Worker', 'summary',
-           'serve']
+           'end_job', 'put_back', 'renew', 'heartbeat', 'waiting', 'all_jobs', 'try_again', 'described', 'Worker',
+           'summary', 'serve']
 
 # %% ../../nbs/store/06_jobs.ipynb #d9875bef
 import os
@@ -26,7 +26,7 @@ from sqlalchemy import delete, insert, select, update
 
 from ..records import utc_now
 from .schema import (
-    StoreError, find_owner, jobs as table, raise_version, reading, reading_own, record, ticks, writing)
+    StoreError, find_owner, jobs as table, raise_version, reading, reading_own, as_record, ticks, write_lock)
 
 # %% ../../nbs/store/06_jobs.ipynb #389bf93c
 if TYPE_CHECKING: from memkit.store.store import MemoryStore
@@ -101,7 +101,7 @@ def _held(row) -> bool:
 
 def _job(user: str, row) -> Job:
     state = "given up" if row.dead else "running" if _held(row) else "waiting"
-    return record(Job, row, user=user, state=state)
+    return as_record(Job, row, user=user, state=state)
 
 # %% ../../nbs/store/06_jobs.ipynb #0aa6a249
 def _rows(conn, design: str | None, *where) -> list:
@@ -131,7 +131,7 @@ def leave_job(
 ) -> int:                        # the job's number
     "Add a job, or return the same one if it exists."
     held = {"who": who, "until": _ticks(seconds) if who else 0, "dead": 0}
-    with writing(store._db, user) as conn:
+    with write_lock(store._db, user) as conn:
         owner = find_owner(store._db, conn, user)[0] or raise_version(store._db, conn, user, create=True)
         what = {"owner": owner, "design": design, "kind": kind, "turn": turn, "session": session}
         same = [table.c[name].is_not_distinct_from(value) for name, value in what.items()]
@@ -154,7 +154,7 @@ def claim(
 ) -> Job | None:
     "Take the first job that may be done; None where there is none."
     if not jobs(store, user, design): return None
-    with writing(store._db, user) as conn:
+    with write_lock(store._db, user) as conn:
         owner, behind = find_owner(store._db, conn, user)[0], False     # behind: a turn before this one still waits
         for row in _rows(conn, design, table.c.owner == owner, table.c.dead == 0):
             ready = not _held(row) and (now or row.due <= _ticks()) and not (row.turn and behind)
@@ -167,7 +167,7 @@ def claim(
 
 # %% ../../nbs/store/06_jobs.ipynb #31d000f6
 def _change(store: "MemoryStore", user: str, id: int, how, *where) -> bool:   # False: there is no such job
-    with writing(store._db, user) as conn:
+    with write_lock(store._db, user) as conn:
         here = table.c.id == id, table.c.owner == find_owner(store._db, conn, user)[0]
         return conn.execute(how.where(*here, *where)).rowcount > 0
 
@@ -257,7 +257,7 @@ def try_again(
     return len(lost)
 
 # %% ../../nbs/store/06_jobs.ipynb #c1d2af6d
-def told(
+def described(
     e: BaseException,
 ) -> str:
     "A description of an error without anybody's words: types, and a server's status."
@@ -319,7 +319,7 @@ def put_back(self: Worker, user: str, id: int, error: BaseException | None = Non
     if error is None: seconds, name, dead = 0., None, False
     else:
         seconds = 0. if attempts == self.tries else min(self.wait*4**(attempts - 1), LONGEST)
-        name, dead = told(error), attempts >= self.tries + OFFLINE
+        name, dead = described(error), attempts >= self.tries + OFFLINE
     put_back(self.store, user, id, name, seconds, attempts if error is not None else None, dead)
     if not dead: self.start(seconds)
 

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'ONE_EACH', 'erasures', 'leftovers', 'memories', 'turns', 'citations', 'events',
            'state', 'adapters', 'traces', 'quotes', 'jobs', 'POOL', 'NO_DRIVER', 'OPENING', 'QUOTES', 'IDLE',
-           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'ticks', 'time_of', 'record', 'log_event',
+           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'ticks', 'time_of', 'as_record', 'log_event',
            'StoreError', 'NotFound', 'one_line', 'with_driver', 'server_engine', 'take_lock', 'seen_by_others',
            'vacuum', 'address', 'database_file', 'on_server', 'make_engine', 'open_schema', 'Open', 'Database', 'alone',
-           'reading', 'writing', 'hold_quotes', 'find_owner', 'raise_version', 'reading_own', 'writing_own', 'glance']
+           'reading', 'write_lock', 'hold_quotes', 'find_owner', 'raise_version', 'reading_own', 'writing_own',
+           'glance']
 
 # %% ../../nbs/store/03_schema.ipynb #513ac912
 import hashlib
@@ -62,7 +63,7 @@ def time_of(ticks: int) -> datetime:
     "The time of a row."
     return _EPOCH + ticks*_TICK
 
-def record(kind: type, row, **given) -> Any:
+def as_record(kind: type, row, **given) -> Any:
     "A row as a dataclass: its columns by name, times as times, and what is given."
     found = {name: value for name, value in row._mapping.items() if name in kind.__dataclass_fields__}
     return kind(**found | {name: time_of(found[name]) for name in ("at", "due") if name in found} | given)
@@ -497,7 +498,7 @@ def reading(db: Database, user: str):
 
 # %% ../../nbs/store/03_schema.ipynb #507cf027
 @contextmanager
-def writing(db: Database, user: str):
+def write_lock(db: Database, user: str):
     "A connection with the write lock (on a server: `user`'s lock). Commits at the end; an error rolls all back."
     if t := db.current(user):
         with _breaking(db, t): yield from _part(t)
@@ -591,8 +592,8 @@ def reading_own(db: Database, user: str):
 
 @contextmanager
 def writing_own(db: Database, user: str, create: bool = False):
-    "As `writing`: the connection, and the user's number as from `raise_version`."
-    with writing(db, user) as conn: yield conn, raise_version(db, conn, user, create)
+    "As `write_lock`: the connection, and the user's number as from `raise_version`."
+    with write_lock(db, user) as conn: yield conn, raise_version(db, conn, user, create)
 
 # %% ../../nbs/store/03_schema.ipynb #ae18e07a
 def glance(

@@ -28,8 +28,8 @@ from .erase import (INDEX, Contributions, Shared, chunks, erase, everything, fin
 from ..records import CONSENT, Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
 from .schema import (
     BEYOND, Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures, events, find_owner,
-    glance, log_event, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, record,
-    state, tables, ticks, time_of, turns, writing, writing_own)
+    glance, log_event, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, as_record,
+    state, tables, ticks, time_of, turns, write_lock, writing_own)
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
 # %% ../../nbs/store/02_store.ipynb #667405cf
@@ -419,7 +419,7 @@ def close(self: MemoryStore):
 @contextmanager
 def transaction(self: MemoryStore, user: str):
     "Several writes as one: all are kept, or none. Inside another transaction of the same user it is a savepoint."
-    with writing(self._db, user): yield self
+    with write_lock(self._db, user): yield self
 
 # %% ../../nbs/store/02_store.ipynb #e39a8ecf
 @patch
@@ -649,7 +649,7 @@ def superseded(
 def _turns(self: MemoryStore, user: str, *where) -> list[StoredTurn]:
     with reading_own(self._db, user) as (conn, owner):
         rows = conn.execute(select(turns).where(turns.c.owner == owner, *where).order_by(turns.c.id)).all()
-    return [record(StoredTurn, r, id=r.turn, user=user) for r in rows]
+    return [as_record(StoredTurn, r, id=r.turn, user=user) for r in rows]
 
 @patch
 def turn(self: MemoryStore, user: str, id: str) -> StoredTurn:
@@ -688,7 +688,7 @@ def events(
     with reading_own(self._db, user) as (conn, owner):
         mine = events.c.owner == owner
         rows = conn.execute(select(events).where(mine, events.c.id > after, *here).order_by(events.c.id)).all()
-    return [record(Event, r, user=user, data=json.loads(r.data)) for r in rows]
+    return [as_record(Event, r, user=user, data=json.loads(r.data)) for r in rows]
 
 # %% ../../nbs/store/02_store.ipynb #ee7f7ce3
 @patch
@@ -756,7 +756,7 @@ def put_adapter(
     kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"),
                          digest=check_text(digest, "digest"), at=utc_now(), card=json_copy(card),
                          size=len(content))
-    with writing(self._db, user) as conn:
+    with write_lock(self._db, user) as conn:
         _write_adapter(conn, raise_version(self._db, conn, user, create=True), kept, content, mark)
     return kept
 
@@ -774,7 +774,7 @@ def adapter(
     with reading_own(self._db, user) as (conn, owner):
         here = a.owner == owner, a.kind == check_text(kind, "kind")
         r = conn.execute(select(*columns, *[a.bytes.label("content")]*content).where(*here)).first()
-    return r and record(StoredAdapter, r, card=json.loads(r.card))
+    return r and as_record(StoredAdapter, r, card=json.loads(r.card))
 
 # %% ../../nbs/store/02_store.ipynb #ba45f5de
 @patch
@@ -881,7 +881,7 @@ def note_index(
 ):
     "Register a place that holds users' vectors, so that every later `forget` removes them there too."
     key = INDEX + (str(place) if "://" in str(place) else str(Path(place).resolve()))
-    with writing(self._db, user) as conn:
+    with write_lock(self._db, user) as conn:
         if not conn.execute(select(meta.c.value).where(meta.c.key == key)).first():
             conn.execute(meta.insert().values(key=key, value="vectors"))
 

@@ -25,7 +25,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import Reply
-from ..models.local import LocalLM, batches, end_tokens, ends_at, pad_token, pick_token, write_tokens
+from ..models.local import LocalLM, length_batches, end_tokens, ends_at, pad_token, pick_token, write_tokens
 from ..records import Message, Receipt, json_copy
 from .sequences import base_of
 
@@ -439,7 +439,7 @@ def generate_for(
     drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
     replies = [None]*len(drafts)
     with self.lm._lock:
-        for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
+        for batch in length_batches([len(d.prompt) for d in drafts], self.batch_size):
             start, rows = time.perf_counter(), [self.adapter(users[i]) for i in batch]
             self._write(rows, [drafts[i] for i in batch], temperature, top_p, stop)
             for i in batch: replies[i] = self.lm._reply(drafts[i], stop, time.perf_counter() - start)

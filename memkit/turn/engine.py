@@ -178,7 +178,7 @@ def quotes(self: Assistant, turn: Turn) -> tuple[set[int], set[str]]:
     "The memories and the turns whose words the turn holds: its trace falls with the first of them that is forgotten."
     said = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else set()
     answered = {e["turn"] for e in turn.extra.get("answer", {}).get("evidence", ())}
-    return trace.quoted(turn), said | answered | trace.quoted_turns(turn)
+    return trace.quoted_memories(turn), said | answered | trace.quoted_turns(turn)
 
 # %% ../../nbs/turn/04_engine.ipynb #6b64bdd8
 @patch

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..records import Hit, Message, Section
-from ..search.documents import sentences
+from ..search.documents import split_sentences
 
 # %% ../../nbs/turn/01_prompt.ipynb #4eabd7d6
 def shorten(
@@ -22,7 +22,7 @@ def shorten(
     that fit and an ellipsis (ours)."""
     if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
     if count(text) <= max_tokens: return text
-    parts = sentences(text)
+    parts = split_sentences(text)
     if whole := _most(len(parts), lambda n: count(" ".join(parts[:n])) <= max_tokens): return " ".join(parts[:whole])
     words = text.split()
     some = _most(len(words), lambda n: count(" ".join(words[:n]) + " …") <= max_tokens)

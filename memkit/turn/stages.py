@@ -351,9 +351,9 @@ def take_in(
     if assistant.queue.is_behind(turn.user, job): return later(turn, job, "it waits for an earlier message")
     try: return learn_from(assistant, turn, job)
     except Exception as e:
-        from memkit.store.jobs import told
-        _log.warning("learning failed with %s, %s; it is tried again", told(e), _where(e))
-        return later(turn, job, f"it failed with {told(e)} and is tried again", e)
+        from memkit.store.jobs import described
+        _log.warning("learning failed with %s, %s; it is tried again", described(e), _where(e))
+        return later(turn, job, f"it failed with {described(e)} and is tried again", e)
     except BaseException:            # stopped by hand
         assistant.queue.put_back(turn.user, job)
         raise

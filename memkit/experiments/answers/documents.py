@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEALED_HAND', 'COLLECTIONS', 'consumer_questions', 'own_questions', 'DocumentCase', 'cases_of', 'topics_for',
-           'trial_of', 'ranking_rows', 'answer_items', 'answer_rows', 'declined_rows', 'run_documents']
+           'trial_of', 'ranking_rows', 'answer_items', 'decline_rows', 'declined_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
 import random
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...answer.from_documents import (
-    answered_weights, from_documents, is_furniture, load_passages, probability_answered, relevance)
+    answered_weights, from_documents, is_furniture, load_passages, probability_answered, answerable_features)
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
-    AskedDocument, DENSE, LOT, OURS, PAPERS, FormRanking, WORDS, by_lot, focus_of, split_of, systems)
+    AskedDocument, DENSE, LOT, OURS, PAPERS, FormRanking, WORDS, by_lot, topic_key, split_of, systems)
 from ..result import Result, TableRows, figure, provenance, result
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
@@ -34,7 +34,7 @@ def consumer_questions(
 ) -> list[AskedDocument]:                    # without relevant ids: nothing answers
     "These writers' questions, each with the documents of its topic and type."
     of: dict[tuple[str, str], list[str]] = {}
-    for d in documents: of.setdefault((focus_of(d), d.category), []).append(d.id)
+    for d in documents: of.setdefault((topic_key(d), d.category), []).append(d.id)
     out = []
     for r in voices(hands, "consumer"):
         ids = tuple(of.get((normal(r["focus"]), normal(r["type"])), ())) if r["answerable"] else ()
@@ -68,11 +68,11 @@ COLLECTIONS = ("all", "all but its topic", "its topic and twenty", "twenty other
 def cases_of(a: AskedDocument, retriever) -> list[DocumentCase]:
     "A question to all documents, to those without its answers, and to about eighty with and without them."
     hits = retriever.candidates(a.text, len(retriever.documents))
-    right = {focus_of(d) for d in retriever.documents if d.id in a.relevant}
-    others = sorted({t for t in map(focus_of, retriever.documents) if not any(_alike({t}, {r}) for r in right)})
+    right = {topic_key(d) for d in retriever.documents if d.id in a.relevant}
+    others = sorted({t for t in map(topic_key, retriever.documents) if not any(_alike({t}, {r}) for r in right)})
     few = set(random.Random(f"0 {a.id}").sample(others, min(20, len(others))))
     kept = (None, set(others), few | right, few)
-    def kept(hits, k): return tuple(h for h in hits if k is None or focus_of(h.item) in k)
+    def kept(hits, k): return tuple(h for h in hits if k is None or topic_key(h.item) in k)
     cases = [DocumentCase(name, kept(hits, k), bool(right) and n in (0, 2))
              for n, (name, k) in enumerate(zip(COLLECTIONS, kept))]
     return cases if right else [cases[0], cases[3]]
@@ -85,7 +85,7 @@ def topics_for(
     "MedQuAD's documents of the scoring half: the topics of these writers' questions, and random others."
     of: dict[str, list[Document]] = {}
     for d in read_corpus("medquad"):
-        if split_of(focus_of(d)) == "score": of.setdefault(focus_of(d), []).append(d)
+        if split_of(topic_key(d)) == "score": of.setdefault(topic_key(d), []).append(d)
     asked = {normal(r["focus"]) for r in voices(hands, "consumer") if r["answerable"]}
     kept = [d for topic in sorted(asked & set(of)) for d in of[topic]]
     for topic in random.Random(3).sample(sorted(of), len(of)):
@@ -124,19 +124,19 @@ def answer_items(
     out = []
     for a in tqdm(asked, disable=not progress):
         hits = retriever.search(a.text, 5)
-        probability = probability_answered(relevance(a.text, hits, retriever))
+        probability = probability_answered(answerable_features(a.text, hits, retriever))
         made = from_documents(a.text, hits, retriever)
         sources = [hits[s.document].item for s in made.said]
         enough = probability >= answered_weights()["threshold"] and bool(made.text)
         out.append({"answerable": bool(a.relevant), "probability": probability, "answered": enough,
                     "text": made.text, "words": sum(len(s.text.split()) for s in made.said),
                     "right": bool(sources) and all(d.id in a.relevant for d in sources),
-                    "topic": bool(sources) and all(focus_of(d) == a.focus for d in sources),
+                    "topic": bool(sources) and all(topic_key(d) == a.focus for d in sources),
                     "furniture": any(is_furniture(s.text) for s in made.said)})
     return out
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #50e7fc0b
-def answer_rows(what: str, items: Sequence[Mapping]) -> TableRows:
+def decline_rows(what: str, items: Sequence[Mapping]) -> TableRows:
     "How many are declined, and the sources of the answers' sentences."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
     said = [i for i in able if i["answered"]]
@@ -159,7 +159,8 @@ def declined_rows(
     for a in asked:
         kind = "answerable" if a.relevant else "unanswerable"
         for c in cases_of(a, retriever):
-            enough = probability_answered(relevance(a.text, c.hits, retriever)) >= answered_weights()["threshold"]
+            likely = probability_answered(answerable_features(a.text, c.hits, retriever))
+            enough = likely >= answered_weights()["threshold"]
             declined.setdefault((c.collection, kind if c.answerable or not a.relevant else "its topic isn't there"),
                                 []).append(not enough)
     return [figure("Declined", f"{what}, {where}", kind, values) for (where, kind), values in declined.items()]
@@ -175,7 +176,7 @@ def run_documents(
     embedder, asked, entries = Remembered(MiniLM()), consumer_questions(hands, documents), list(read_corpus("own"))
     retriever = index_documents(documents, embedder, RetrieveSettings(titles=False))
     what = f"consumer, {', '.join(hands)}"
-    rows = answer_rows(what, answer_items(asked, retriever, progress))
+    rows = decline_rows(what, answer_items(asked, retriever, progress))
     rows += declined_rows("own, fresh", own_questions("fresh"), index_documents(entries))
     rows += ranking_rows(what, trial_of([a for a in asked if a.relevant], documents, embedder))
     said = {"documents": documents, "questions": [a.text for a in asked]}

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OUT_OF_DOMAIN', 'TUNED', 'KINDS', 'OPENERS', 'RETURNS', 'LEADS', 'PEOPLE', 'CONDITIONS', 'QUICK', 'FULL', 'names_of',
-           'names_prominently', 'HeldOut', 'hold_out', 'without', 'FallbackCase', 'cases', 'rules', 'auc',
-           'fallback_rows', 'judge', 'QuestionInDialogue', 'follow_up_bases', 'dialogues', 'play', 'conditions_of',
-           'follow_up_rows', 'conversation_rows']
+           'names_prominently', 'HeldOut', 'hold_out', 'without', 'FallbackCase', 'fallback_cases', 'rules', 'auc',
+           'fallback_rows', 'fallback_table', 'QuestionInDialogue', 'follow_up_bases', 'draw_dialogues', 'play',
+           'conditions_of', 'follow_up_rows', 'fallback_and_follow_up_rows']
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #a0b191ed
 import random
@@ -19,10 +19,10 @@ import numpy as np
 
 from ...models.embed import Embedder, Remembered, with_title
 from ...search.fusion import rrf
-from ...search.documents import FusedRetriever, RetrieveSettings, sentences
+from ...search.documents import FusedRetriever, RetrieveSettings, split_sentences
 from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
-from .retrieval import FORMS, Base, ask, base_questions, focus_of, parts, split_of
+from .retrieval import FORMS, Base, draw_questions, base_questions, topic_key, parts, split_of
 from ..result import TableRows, figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
@@ -40,7 +40,7 @@ def names_of(
     for d in documents:
         own = d.meta.get("focus") or d.meta.get("topic") or d.title
         synonyms = [s for s in d.meta.get("synonyms") or () if len(s) > 3]
-        out.setdefault(focus_of(d), set()).update(
+        out.setdefault(topic_key(d), set()).update(
             s for n in (own, *synonyms) if (s := _said(re.sub(r"\s*\(.*?\)", "", n))).strip()
         )
     return out
@@ -52,9 +52,9 @@ def names_prominently(
 ) -> bool:
     """Does a document name a topic in its own topic, synonyms or question, in its first two sentences, or three times
     (ours)?"""
-    text, head = _said(d.text), _said(_head(d, focus_of(d)))
+    text, head = _said(d.text), _said(_head(d, topic_key(d)))
     if name not in text + head: return False
-    early = name in head or name in _said(" ".join(sentences(d.text[:2000])[:2]))
+    early = name in head or name in _said(" ".join(split_sentences(d.text[:2000])[:2]))
     return early or len(re.findall(f"(?={name})", text)) >= 3
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #7fc28497
@@ -87,7 +87,7 @@ def hold_out(
     seed: int = 0,
 ) -> HeldOut:
     "Remove `n` topics of each half from a corpus, drawn by `seed`."
-    focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
+    focuses, names, rng = [topic_key(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
     words = [frozenset(_said(f"{d.text} {_head(d)}").split()) for d in documents]
     topics, drop = {}, set()
     for split in ("tune", "score"):
@@ -144,7 +144,7 @@ def _evidence(retriever: FusedRetriever, text: str) -> dict[str, float]:
     return {**evidence_of(retriever, query, hits), "rrf": _rank_fusion(hits)}
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #f373f12e
-def cases(
+def fallback_cases(
     retriever: FusedRetriever,   # over the remaining documents
     held: HeldOut,
     split: str,                  # tune or score
@@ -152,14 +152,14 @@ def cases(
     seed: int = 0,
 ) -> list[FallbackCase]:
     "Equally many questions with and without an answer, in every form."
-    gone, kept = [d for d in held.gone if held.topics[focus_of(d)] == split], held.kept
+    gone, kept = [d for d in held.gone if held.topics[topic_key(d)] == split], held.kept
     out = []
     for form in FORMS:
-        few = min(n, len(ask(gone, form, split, n, seed)))
+        few = min(n, len(draw_questions(gone, form, split, n, seed)))
         for documents, answerable in ((gone, False), (kept, True)):
             out += [
                 FallbackCase(q.text, form, q.focus, answerable, _evidence(retriever, q.text))
-                for q in ask(documents, form, split, few, seed)
+                for q in draw_questions(documents, form, split, few, seed)
             ]
     return out
 
@@ -256,7 +256,7 @@ def fallback_rows(
         row("answered", share(~declined, ~cannot))]
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #7d6e99ea
-def judge(
+def fallback_table(
     tuning: Sequence[FallbackCase],
     asked: Sequence[FallbackCase],
     strange: Sequence[FallbackCase],       # not medical at all
@@ -326,8 +326,8 @@ def follow_up_bases(
     "Questions for follow-ups: MedQuAD's, or memkit's own entries by topic and category."
     if any(d.meta.get("focus") for d in documents): found = [b for b in base_questions(documents) if b.split == split]
     else:
-        named = [d for d in documents if d.category in _TYPES and split_of(focus_of(d)) == split]
-        found = [Base(focus_of(d), _TYPES[d.category], d.title, (d.meta["topic"],), (d.id,), split) for d in named]
+        named = [d for d in documents if d.category in _TYPES and split_of(topic_key(d)) == split]
+        found = [Base(topic_key(d), _TYPES[d.category], d.title, (d.meta["topic"],), (d.id,), split) for d in named]
     of = {}
     for b in found:
         if b.type in parts(split)["wordings"]: of.setdefault(b.focus, []).append(b)
@@ -363,7 +363,7 @@ def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Rando
     return QuestionInDialogue(kind, tuple(said), 1, ask, named, at, a.focus, a.relevant)
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #051822a9
-def dialogues(
+def draw_dialogues(
     documents: Sequence[Document],   # MedQuAD's, or memkit's own
     kind: str,                       # one of KINDS
     split: str = "score",            # or tune
@@ -394,12 +394,12 @@ def play(
     d: QuestionInDialogue,
 ) -> list[int]:        # ids of the memories, in the order of the messages
     "Store all messages but the last question, as the chatbot does."
-    kept = []
+    kept, remember = [], bot.memory.remember
     for session, text in d.said:
         turn = _looked_up(bot, user, text, f"{user} {session}")
         best = bot.retriever.best_passage(turn.work["found"][0], turn.extra["context"])
         meta = {"about": topic} if (topic := turn.detected["topic"]) else {}
-        kept.append(bot.memory.remember(user, turn.session, text, " ".join(sentences(best)[:3]), utc_now(), meta).id)
+        kept.append(remember(user, turn.session, text, " ".join(split_sentences(best)[:3]), utc_now(), meta).id)
     return kept
 
 def _ids(hits: Sequence[Hit], n: int = 10) -> list[str]: return [h.item.id for h in hits[:n]]
@@ -465,7 +465,7 @@ def follow_up_rows(
 QUICK, FULL = (40, 20, 20), (100, 40, 60)
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #f67461d9
-def conversation_rows(
+def fallback_and_follow_up_rows(
     documents: Sequence[Document],          # MedQuAD's, or memkit's own
     embedder: Embedder | None = None,       # None: MiniLM
     full: bool = False,                     # `FULL` instead of `QUICK`
@@ -479,10 +479,10 @@ def conversation_rows(
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))
     held = hold_out(documents, topics, seed)
     small = without(whole, held.kept)
-    tuning, asked = (cases(small, held, half, n, seed) for half in ("tune", "score"))
+    tuning, asked = (fallback_cases(small, held, half, n, seed) for half in ("tune", "score"))
     strange = [FallbackCase(q, "out of domain", q, False, _evidence(small, q)) for q in OUT_OF_DOMAIN]
-    rows = judge(tuning, asked, strange, load_calibration(whole.dense.embedder.name))
+    rows = fallback_table(tuning, asked, strange, load_calibration(whole.dense.embedder.name))
     for kind in KINDS:
         bar = lambda played: tqdm(played, desc=kind, leave=False, delay=2, disable=not progress)
-        rows += follow_up_rows(whole, kind, dialogues(documents, kind, "score", turns, seed), bar)
+        rows += follow_up_rows(whole, kind, draw_dialogues(documents, kind, "score", turns, seed), bar)
     return rows

@@ -7,11 +7,11 @@ __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGIN
            'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
            'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK', 'FULL',
            'EarlierExchange', 'ExamQuestion', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments',
-           'ChatbotParts', 'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded',
-           'negative_log_likelihood', 'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning',
-           'summary', 'metric_rows', 'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows',
-           'generation_rows', 'recall_rows', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2',
-           'table_3', 'corpus_for', 'run_hybrid', 'matrix_text']
+           'ChatbotParts', 'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer_with', 'unguarded',
+           'negative_log_likelihood', 'negative_log_likelihood_given', 'score', 'conditions', 'answer_all',
+           'first_words', 'mean_with_interval', 'metric_rows', 'difference_rows', 'table_1_rows', 'table_2_rows',
+           'figure_3_rows', 'generation_rows', 'recall_rows', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1',
+           'table_2', 'table_3', 'corpus_for', 'run_hybrid', 'matrix_text']
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #bd9b937f
 import warnings
@@ -27,13 +27,14 @@ import numpy as np
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
 from ...evaluate.intervals import (
     BERT, BERT_ENCODER, METHOD, Interval, bert_score, bootstrap, faithfulness, paired, rouge_l, share)
-from .conversation import conversation_rows
-from .retrieval import AskedDocument, ask, experiment_corpus, focus_of, retrieval_rows
+from .conversation import fallback_and_follow_up_rows
+from .retrieval import (
+    AskedDocument, draw_questions, experiment_corpus, retrieval_rows, topic_key)
 from ..result import (
-    Card, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals, legend_below, number,
+    Card, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals, legend_below, table_number,
     number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
-from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
+from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, without_citations
 from ...hybrid.fallback import Calibration
 from ...models.embed import Embedder, MiniLM
 from ...models.lm import LanguageModel, Reply
@@ -76,13 +77,13 @@ def draw_items(
 ) -> list[ExamQuestion]:          # fewer than n where there are fewer topics with three types of question
     "Questions as MedQuAD words them, each of another topic, with two exchanges on its topic and two on others."
     of, groups = {d.id: d for d in documents}, {}
-    for d in documents: groups.setdefault(focus_of(d), []).append(d)
+    for d in documents: groups.setdefault(topic_key(d), []).append(d)
     out, rng, seen = [], np.random.default_rng(seed), set()
-    for a in ask(documents, "verbatim", split, seed=seed):
+    for a in draw_questions(documents, "verbatim", split, seed=seed):
         others = [d for d in groups[a.focus] if d.id not in a.relevant and d.category != of[a.relevant[0]].category]
         if len({d.category for d in others}) < 2 or a.focus in seen: continue
         seen.add(a.focus)
-        far = [documents[i] for i in rng.permutation(len(documents))[:20] if focus_of(documents[i]) != a.focus][:2]
+        far = [documents[i] for i in rng.permutation(len(documents))[:20] if topic_key(documents[i]) != a.focus][:2]
         pick = lambda ds: tuple(
             EarlierExchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
             for d in ds)
@@ -195,11 +196,12 @@ def as_answer(
     "The parts of a turn that are scored."
     shown = tuple(s.text for s in turn.sections if s.kept and s.hit)
     return Answer(
-        text=plain(turn.answer), draft=turn.draft, prompt=turn.prompt, shown=shown, fallback=bool(turn.fallback),
+        text=without_citations(turn.answer), draft=turn.draft, prompt=turn.prompt, shown=shown,
+        fallback=bool(turn.fallback),
         recalled=len(turn.recalled), seconds=turn.seconds["total"])
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #db613c8c
-def answer(
+def answer_with(
     bot: Any,                             # from `chatbots`
     item: ExamQuestion,
     before: Sequence[EarlierExchange] = (),      # earlier exchanges, oldest first
@@ -297,11 +299,12 @@ def answer_all(
     "Ask every chatbot every question."
     from tqdm import tqdm
     bar = tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True)
-    answers = {name: [answer(bot, item, before(item)) for item in items] for name, (bot, before) in bar}
-    return answers | {BEGINNING: [beginning(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]}
+    answers = {name: [answer_with(bot, item, before(item)) for item in items] for name, (bot, before) in bar}
+    beginnings = [first_words(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]
+    return answers | {BEGINNING: beginnings}
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #266efa63
-def beginning(
+def first_words(
     reference: str,
     words: int,
 ) -> Answer:
@@ -327,7 +330,7 @@ NOTES = {
 OTHER_DATA = "not comparable: the paper's baselines were measured on Meadow-MedQA, another data set"
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #007f58b6
-def summary(
+def mean_with_interval(
     metric: str,
     values: np.ndarray,     # one per answer, none of them nan; perplexities as their logs
 ) -> Interval:
@@ -347,7 +350,7 @@ def metric_rows(
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
     return [
-        figure(table, row, m, summary(m, v), paper.get(m), control, NOTES.get(m, ""))
+        figure(table, row, m, mean_with_interval(m, v), paper.get(m), control, NOTES.get(m, ""))
         for m, v in there.items()
         if len(v)
     ]
@@ -432,7 +435,7 @@ def recall_rows(
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, silent(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)
-        seen = np.array([answer(bot, i, i.elsewhere).recalled for i in items], float)
+        seen = np.array([answer_with(bot, i, i.elsewhere).recalled for i in items], float)
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0fd523cc
@@ -445,7 +448,7 @@ def measured(
 ) -> str:   # the number, or that there is none
     "One number of a result as text."
     found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
-    return "not measured" if found is None else number(found["ours"])
+    return "not measured" if found is None else table_number(found["ours"])
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #723811c8
 STEPS = (
@@ -532,7 +535,7 @@ def figure_3(
     rows = rows_of(_run(result), "Figure 3")
     scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in _THIRD}
     told = "; ".join(
-        f"{who}: {number(min(y))} to {number(max(y))}, mean {bootstrap(y)}" for who, y in scores.items())
+        f"{who}: {table_number(min(y))} to {table_number(max(y))}, mean {bootstrap(y)}" for who, y in scores.items())
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
@@ -627,7 +630,7 @@ def run_hybrid(
     rows = retrieval_rows(documents, full, seed, embedder)
     parts, items = make_parts(documents, writer, embedder), draw_items(documents, n, lm.count_tokens, seed=seed)
     rows += generation_rows(parts, items, lm, full, seed, progress)
-    rows += conversation_rows(documents, embedder, full, seed, progress)
+    rows += fallback_and_follow_up_rows(documents, embedder, full, seed, progress)
     data = {name: documents, "questions of Tables 1 and 2": [i.asked.text for i in items]}
     return result(
         "hybrid", provenance(seed, [writer.name], f"{embedder.name}; BERTScore: {BERT_ENCODER}", data, started), rows

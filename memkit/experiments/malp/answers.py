@@ -6,10 +6,10 @@
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
            'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'ModelQuestion', 'draw_items', 'item_prompt',
-           'answer_all', 'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows', 'chosen_styles',
-           'standing', 'label_scores', 'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores',
-           'example_scores', 'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows',
-           'figure_4_rows', 'curve_values']
+           'answer_all', 'best_memory', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows',
+           'chosen_styles', 'raised_above', 'label_scores', 'nearest_style', 'style_examples', 'other_words',
+           'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'style_rows', 'response_scores',
+           'response_rows', 'weights_rows', 'figure_4_rows', 'curve_values']
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8a7f84fd
 import json
@@ -22,13 +22,13 @@ import numpy as np
 from fastcore.basics import chunked
 
 from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
-from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
+from ...evaluate.judge import Gold, RubricScore, rubric, pair_verdict, win_rate
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
 from ..result import TableRows, figure
 from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ...malp.memories import DialogueMemory
-from ...malp.patients import NewQuery, Patient, Question, new_queries
+from ...malp.patients import NewQuery, Patient, PatientQuestion, new_queries
 from ...malp.timelines import PREFERENCES, families, in_style, knowledge
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel
@@ -75,7 +75,7 @@ STYLE_QUERY = "How does this user like to be answered?"
 
 def draw_items(
     patient: Patient,
-    questions: Sequence[Question],   # of this patient
+    questions: Sequence[PatientQuestion],   # of this patient
     n: Mapping[str, int],            # how many of each kind, at most
     seed: int = 0,
 ) -> list[ModelQuestion]:                     # drawn at random, the preference last
@@ -132,7 +132,7 @@ def answer_all(
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #4f52c073
 QUOTED = {f"{name}, quoted": name for name in (DICTIONARY, DPEM)}
 
-def quote(
+def best_memory(
     hits: Sequence[Hit],
 ) -> str:
     "The best memory as an answer to the patient."
@@ -233,18 +233,18 @@ def qa_rows(
 def chosen_styles(
     scores: Mapping[Key, np.ndarray],  # for each of PREFERENCES; those of STANDARD among them
 ) -> dict[Key, str]:
-    """The style whose score is raised most above the standard one, as `standing` has it; the likeliest in the standard
-    row (calibration: ours)."""
+    """The style whose score is raised most above the standard one, as `raised_above` has it; the likeliest in the
+    standard row (calibration: ours)."""
     bare, rows = {id: s for (name, _, id), s in scores.items() if name == STANDARD}, {}
     for (name, n, id), s in scores.items(): rows.setdefault((name, n), {})[id] = s if name == STANDARD else s - bare[id]
     def best(name, n, id):
         raised = rows[name, n]
         if name == STANDARD: return raised[id]
-        return standing(raised[id], [s for other, s in raised.items() if other != id])
+        return raised_above(raised[id], [s for other, s in raised.items() if other != id])
     return {k: PREFERENCES[int(np.argmax(best(*k)))] for k in scores}
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #95e4323e
-def standing(
+def raised_above(
     raised: np.ndarray,            # [styles], of one patient
     others: Sequence[np.ndarray],  # the same of the others
 ) -> np.ndarray:                   # [styles]
@@ -391,7 +391,7 @@ def response_rows(
     breach."""
     some, names = [i for i in items if i.kind == "response"], dict.fromkeys(k[0] for k in scores if k[1] == visits)
     groups, of = [i.patient for i in some], {n: [scores[n, visits, i.id] for i in some] for n in names}
-    won = {n: [verdict(s, bare) for s, bare in zip(of[n], of[STANDARD])] for n in names if n != STANDARD}
+    won = {n: [pair_verdict(s, bare) for s, bare in zip(of[n], of[STANDARD])] for n in names if n != STANDARD}
     rows = [_row(n, TASKS[-1], win_rate(w, groups)) for n, w in won.items()]
     breaches = {n: [float(bool(s.breach)) for s in of[n]] for n in names}
     rows += [_row(n, "answers with a breach", bootstrap(b, groups=groups)) for n, b in breaches.items()]

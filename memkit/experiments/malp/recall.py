@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['Ranker', 'DPEM', 'YARDSTICK', 'WITH_NAMES', 'BY_WORDS', 'TURN_CONTROLS', 'STANDARD', 'DICTIONARY', 'LETTER',
            'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL', 'CHANGED', 'RecallCase',
-           'memorybank_cases', 'evidence_cases', 'turn_ranker', 'sources_of', 'memory_ranker', 'evidence_systems',
-           'CachedCoordinator', 'read', 'evidence_rows', 'RankedRounds', 'malp_memories', 'studied',
+           'memorybank_cases', 'evidence_cases', 'turn_ranker', 'turns_behind', 'memory_ranker', 'evidence_systems',
+           'CachedCoordinator', 'take_rounds', 'evidence_rows', 'RankedRounds', 'malp_memories', 'studied',
            'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words', 'found_stale',
-           'newest_first', 'recall_rows']
+           'newest_first_of', 'recall_rows']
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #1e886dac
 import json
@@ -28,7 +28,7 @@ from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
 from ...malp.dpem import PAPER
 from ...malp.memories import DialogueMemory, DPeMMemory, FullHistory, RandomRecall, made_memory
-from ...malp.patients import Patient, Question, CorpusTurn, knowledge_questions, profile_questions
+from ...malp.patients import Patient, PatientQuestion, Telling, knowledge_questions, profile_questions
 from ...models.embed import Embedder
 from ...reading.notes import Note, Round, chat_sentences
 from ...records import Hit, Memory
@@ -100,7 +100,7 @@ def turn_ranker(
     return lambda q: [said[i].id for i, _ in rrf([search[s](q) for s in sides])]
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #3e11bec5
-def sources_of(
+def turns_behind(
     m: Memory,
     turns: Sequence[Turn],     # of the round that it cites
     speakers: Sequence[str],   # who stands where the user stands, then the other
@@ -122,7 +122,7 @@ def memory_ranker(
     everything = {m.id: m for m in memory.store.list("u", superseded=True)}
     for old, new in memory.store.superseded("u").items(): earlier.setdefault(new, []).append(old)
     def wordings(id): return [id] + [w for old in earlier.get(id, ()) for w in wordings(old)]
-    def turns(m): return sources_of(m, [said[i] for i in m.meta["round"].split("+")], conversation.speakers)
+    def turns(m): return turns_behind(m, [said[i] for i in m.meta["round"].split("+")], conversation.speakers)
     def rank(question: str) -> list[str]:
         hits = memory.recall("u", with_roles(question, conversation.speakers), near)
         found = [everything[id] for h in hits for id in wordings(h.item.id)]
@@ -147,7 +147,7 @@ def evidence_systems(
                 "DPeM, closest match made to work": dpem(way="normalised"),
                 "DPeM to the letter": dpem(settings=PAPER, way="paper"),
                 "dictionary": made_memory("dictionary", new_store(), embedder)}
-    for m in memories.values(): read(m, c)
+    for m in memories.values(): take_rounds(m, c)
     found = {name: memory_ranker(m, c) for name, m in memories.items()}
     return found | {
         YARDSTICK: turn_ranker(c, embedder), WITH_NAMES: turn_ranker(c, embedder, names=True),
@@ -165,7 +165,7 @@ class CachedCoordinator:
         return self.taken[round]
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #d0001f5d
-def read(
+def take_rounds(
     memory: DialogueMemory,
     conversation: CorpusConversation,
 ):
@@ -251,14 +251,14 @@ def studied(
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #5ca08421
 def patient_questions(
     patient: Patient,
-) -> list[Question]:  # about the patient first, then about what was explained
+) -> list[PatientQuestion]:  # about the patient first, then about what was explained
     "Profile and knowledge questions at the end of all visits (MaLP §4.3)."
     return profile_questions(patient) + knowledge_questions(patient)
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #e2892286
 def tells(
     hit: Hit,
-    said: Sequence[CorpusTurn],
+    said: Sequence[Telling],
 ) -> bool:
     "Does the memory come from a round of a telling, and hold its sentence, or a part of it that was kept (ours)?"
     def flat(text): return " ".join(text.lower().split())
@@ -273,16 +273,16 @@ def rounds_of(hits: Sequence[Hit]) -> list[str]:
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #5e3d7061
 K, WORDS = 5, 100   # recalled rounds, or memories, that are considered; or words of memories
 
-def found_round(hits: Sequence[Hit], q: Question) -> float:
+def found_round(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is a round that tells the answer among the first `K` rounds?"
     return float(bool({s.round for s in q.told} & set(rounds_of(hits)[:K])))
 
-def found_sentence(hits: Sequence[Hit], q: Question) -> float:
+def found_sentence(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is a sentence that tells the answer among the first `K` memories?"
     return float(any(tells(h, q.told) for h in hits[:K]))
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #9cdf0906
-def found_in_words(hits: Sequence[Hit], q: Question) -> float:
+def found_in_words(hits: Sequence[Hit], q: PatientQuestion) -> float:
     """Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed
     over."""
     room = WORDS
@@ -293,11 +293,11 @@ def found_in_words(hits: Sequence[Hit], q: Question) -> float:
     return 0.
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #318b62cf
-def found_stale(hits: Sequence[Hit], q: Question) -> float:
+def found_stale(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is a sentence that tells an out-of-date value among the first `K` memories?"
     return float(any(tells(h, q.stale) for h in hits[:K]))
 
-def newest_first(hits: Sequence[Hit], q: Question) -> float:
+def newest_first_of(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is the value that holds recalled, and no out-of-date one before it?"
     return next((float(tells(h, q.told)) for h in hits[:K] if tells(h, q.told) or tells(h, q.stale)), 0.)
 
@@ -308,7 +308,7 @@ _RECALL = {
     f"sentence among {WORDS} words": found_in_words}
 _CHANGED = {
     "newest value among 5": found_sentence, "out-of-date value among 5": found_stale,
-    "newest before out-of-date": newest_first}
+    "newest before out-of-date": newest_first_of}
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #26c7c099
 def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
@@ -321,7 +321,7 @@ def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #bc11dfac
 def recall_rows(
-    questions: Sequence[Question],
+    questions: Sequence[PatientQuestion],
     recalled: Mapping[tuple[str, int, str, str], Sequence[Hit]],  # memory, visits studied, patient, query
     visits: int,                                                  # after which these were asked
 ) -> TableRows:                                                        # rows for `result`

@@ -7,8 +7,8 @@ __all__ = ['CASE_ROUNDS', 'CASE_QUERY', 'CASE_GOLD', 'PAPER_5', 'QUICK', 'FULL',
            'PAPER_3', 'case_study', 'case_text', 'case_rows', 'response_pairs', 'rating_pairs', 'save_pairs',
            'human_agreement', 'agreement_rows', 'Size', 'Studies', 'study_all', 'all_answers', 'all_styles',
            'nearest_styles', 'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'beginning', 'figure_1',
-           'figure_2', 'counted', 'figure_3', 'table_3', 'figure_4', 'cold_start', 'figure_5', 'table_1', 'table_2',
-           'table_5', 'table_4']
+           'figure_2', 'dialogue_counts', 'figure_3', 'table_3', 'figure_4', 'cold_start', 'figure_5', 'table_1',
+           'table_2', 'table_5', 'table_4']
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #7748288e
 import textwrap
@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from ...evaluate.judge import JudgeAgreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
+from ...evaluate.judge import JudgeAgreement, Gold, Pair, RubricScore, judge_agreement, rubric, pair_verdict
 from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
 from ..result import (
     BARS, Palette, PaperPicture, Result, TableRows, SMALLEST, intervals, of_paper, rows_of, sheet)
@@ -28,7 +28,7 @@ from .answers import (
     BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS, Key,
     ModelQuestion,
     answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
-    nearest_style, other_words, over_examples, qa_rows, quote, response_rows, response_scores, style_examples,
+    nearest_style, other_words, over_examples, qa_rows, best_memory, response_rows, response_scores, style_examples,
     style_rows, table_5_rows, weights_rows)
 from .recall import (
     CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RANDOM, RAW, STANDARD, evidence_cases, evidence_rows,
@@ -39,11 +39,11 @@ from .weights import (
     COLD_START, TrainingPlan, MEASURES, TrainedWeights, cold_rows, curves_of, injection_path, loss_rows, style_prompts,
     trained_weights, weights_answers, weights_styles)
 from ..result import (
-    Card, Cell, HERE, Line, PAPER, PaperTable, diagram, figure, number, number_table, provenance, result)
+    Card, Cell, HERE, Line, PAPER, PaperTable, diagram, figure, table_number, number_table, provenance, result)
 from ...files import write_file
-from ...malp.coordinator import in_order
+from ...malp.coordinator import rounds_in_order
 from ...malp.memories import DialogueMemory, made_memory
-from ...malp.patients import Patient, Question, simulate
+from ...malp.patients import Patient, PatientQuestion, simulate
 from ...malp.personalize import LoraSettings
 from ...malp.triage import DPeMSettings
 from ...models.embed import Embedder
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #9e05f651
-CASE_ROUNDS = in_order(Round(f"case-r{i}", *said) for i, said in enumerate((
+CASE_ROUNDS = rounds_in_order(Round(f"case-r{i}", *said) for i, said in enumerate((
     ("Hello doctor, thank you for seeing me again.",
      "Hello! How have you been since last time?"),
     ("I've had type 2 diabetes since 2019, and my sugar was high again this week.",
@@ -149,7 +149,7 @@ def response_pairs(
         a, b = ((name, visits, i.id) for name in (DPEM, STANDARD))
         known = "\n".join([*i.gold.facts, f"Prefers to be answered: {i.gold.preference}"])
         out.append({"id": i.id, "query": i.text, "a": answers[a], "b": answers[b], "background": known,
-                    "rubric": verdict(scores[a], scores[b])})
+                    "rubric": pair_verdict(scores[a], scores[b])})
     return out
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #7ae4c6ed
@@ -229,7 +229,7 @@ ROUNDS = 6   # in a visit
 @dataclass(frozen=True)
 class Studies:
     "What all patients' memories recall, before any model answers."
-    questions: list[Question]
+    questions: list[PatientQuestion]
     items: list[ModelQuestion]                                      # what a model is asked, of the first patients only
     memories: dict[str, dict[str, DialogueMemory]]         # by patient and name
     recalled: dict[tuple[str, int, str, str], list[Hit]]   # memory, visits, patient, query
@@ -273,7 +273,8 @@ def all_answers(
         for n, (name, m) in product(size.after, studies.memories[i.patient].items()):
             if n == last and name != RAW or name in CURVED and i.kind != "knowledge":
                 prompts[name, n, i.id] = item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])
-        for name, of in QUOTED.items(): quoted[name, last, i.id] = quote(studies.recalled[of, last, i.patient, i.text])
+        for name, of in QUOTED.items():
+            quoted[name, last, i.id] = best_memory(studies.recalled[of, last, i.patient, i.text])
     return answer_all(model, prompts, SETTINGS.answer_tokens, progress) | quoted
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3d817662
@@ -464,7 +465,7 @@ def _dialogues() -> list[list[str]]:
     def said(v): return [t for r in v.rounds for t in (r.user, r.assistant) if t.strip()]
     return [said(v) for p in simulate(USERS) for v in p.visits]
 
-def counted() -> dict[str, float]:
+def dialogue_counts() -> dict[str, float]:
     """What the simulated dialogues amount to, in the paper's attributes (MaLP Table 3); a round of the paper is a
     dialogue here."""
     said = _dialogues()
@@ -478,7 +479,7 @@ def figure_3(
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
     of_paper(result, "malp")
-    n = counted()
+    n = dialogue_counts()
     told = (f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
             f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances")
     cards = [
@@ -498,8 +499,8 @@ def table_3(
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
     of_paper(result, "malp")
-    lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else number(x)), Cell(f"{PAPER_3[name]:,}")))
-             for name, x in counted().items()]
+    lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else table_number(x)), Cell(f"{PAPER_3[name]:,}")))
+             for name, x in dialogue_counts().items()]
     note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
             "is in words.")
     return PaperTable("malp, Table 3", "the dialogues, counted", (("", HERE), ("", PAPER)), tuple(lines), (note,))
@@ -533,7 +534,7 @@ def _three_curves(result: Result | None, table: str, metrics: Sequence[str], loo
             axes.set_ylim(bottom=0); axes.grid(axis="y")
         _legend_fourth(grid)
         return figure
-    told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items())
+    told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{table_number(r['ours'])} after {n}" for n, r in at.items())
                      for (metric, name), at in curves.items() if name in (DPEM, DICTIONARY, STANDARD, LORA, MALP))
     return PaperPicture(f"malp, {'cold start' if table == COLD_START else table}", f"{about} {told}.", draw)
 

@@ -23,8 +23,8 @@ from ..result import TableRows, figure
 from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.prediction import (
-    LABELS, LabelCalibration, Similar, asked_probabilities, cosine, decode, figure_4_messages, fit_calibration, select,
-    shuffled, without_brackets)
+    LABELS, LabelCalibration, Similar, asked_probabilities, decode, figure_4_messages, fit_calibration, select,
+    shuffled, text_cosine, without_brackets)
 from ...maprec.ratings import Ratings, simulated_ratings
 from ...models.embed import MiniLM, Remembered
 from ...models.local import LocalLM
@@ -265,7 +265,7 @@ def run_cross(
     The paper's errors stand beside ours on Amazon's ratings only."""
     own, model = ratings is None, model or LocalLM.embedded()
     s, embedder = size or (QUICK if not full else FULL if own else AMAZON), Remembered(MiniLM(), keep=True)
-    ratings, similar = simulated_ratings(s.users, seed) if own else ratings, cosine(embedder, "genres")
+    ratings, similar = simulated_ratings(s.users, seed) if own else ratings, text_cosine(embedder, "genres")
     cases, parts = cross_cases(ratings, _scored(ratings, s.scored), s.lengths, seed), folds(ratings, tune=.4)
     asked = ask_cross(ratings, cases, parts, model, similar, s.ks, progress)
     plain = control_predictions(ratings, cases, parts)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GENRE_OF', 'LANDS', 'TOLD', 'ASKED', 'WITH_CHILD', 'KINDS', 'AnsweredRequest', 'genre_obeyed', 'refusal_obeyed',
-           'obeyed', 'answered_by', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows',
+           'obeyed', 'answer_of', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows',
            'run_map_requests']
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #4d25d425
@@ -22,7 +22,7 @@ from ...evaluate.intervals import bootstrap, share
 from ..result import Result, TableRows, figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
-from ...maprec.request_parsing import folded, spelled
+from ...maprec.request_parsing import without_accents, spelled
 from ...reading.examples import alike, hands_of, voices
 from ...reading.labels import title_key
 
@@ -68,7 +68,7 @@ class AnsweredRequest:
 def _mentions(said: str, label: str) -> bool:
     "Does the answer mention a word of the label?"
     said = said.replace("-", "")
-    words = [w for w in re.findall(r"[^\W_]{3,}", folded(label).replace("-", "")) if w not
+    words = [w for w in re.findall(r"[^\W_]{3,}", without_accents(label).replace("-", "")) if w not
              in ("the", "and", "for", "with", "not", "very")]
     return any(w[:max(4, len(w) - 2)] in said for w in words)
 
@@ -140,13 +140,13 @@ def obeyed(
     return out + [("length", _short(a, _LENGTHS[t])) for t in request["traits"] if t in _LENGTHS]
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #d6fbf233
-def answered_by(assistant, user: str, text: str) -> AnsweredRequest:
+def answer_of(assistant, user: str, text: str) -> AnsweredRequest:
     "An assistant's answer to one message of a new user."
     turn = assistant.chat(user, text)
     found = turn.extra.get("found")
     listed = tuple(r.item for r in found.items) if found else ()
     said = [line for line in turn.answer.splitlines() if not re.match(r"\d+\. ", line)]
-    return AnsweredRequest(listed, folded(" ".join(said)), assistant.talk(user).request.like if found else ())
+    return AnsweredRequest(listed, without_accents(" ".join(said)), assistant.talk(user).request.like if found else ())
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #f795c89c
 def request_items(
@@ -157,7 +157,7 @@ def request_items(
     out, titles = [], frozenset(title_key(i.title) for i in assistant.catalogue)
     for n, r in enumerate(voices(hands, "messages")):
         if not r["request"] or r["before"]: continue
-        a = answered_by(assistant, f"{r['hand']}{n}", r["text"])
+        a = answer_of(assistant, f"{r['hand']}{n}", r["text"])
         domain = DOMAIN_NAMES.get(r["request"]["domain"], r["request"]["domain"])
         there = domain is None or domain in assistant.catalogue.domains
         out.append({"hand": r["hand"], "id": r["id"], "text": r["text"], "request": r["request"],

@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..result import (
-    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, number, number_table,
+    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, table_number, number_table,
     of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
@@ -216,8 +216,8 @@ def _error_picture(
         both[0].set_ylabel("mean absolute error, stars")
         legend_below(figure, *both, note=note)
         return figure
-    ends = "; ".join(f"{n}: {number(at[min(at)]['ours'])} with {min(at)} known, {number(at[max(at)]['ours'])} with "
-                     f"{max(at)}" for n, at in curves.items() if at)
+    ends = "; ".join(f"{n}: {table_number(at[min(at)]['ours'])} with {min(at)} known, "
+                     f"{table_number(at[max(at)]['ours'])} with {max(at)}" for n, at in curves.items() if at)
     points = "; ".join(n + " " + ", ".join(f"{v:g} at {h}" for h, v in at.items()) for n, at in printed.items())
     return PaperPicture(name, f"{told} {ends}. Printed in the paper: {points}. {note}", draw)
 

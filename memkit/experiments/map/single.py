@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['LENGTHS', 'PromptForm', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 'Fold', 'hash_of', 'folds', 'ordered_rows',
-           'Cases', 'cases_of', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores', 'controls',
-           'Scores', 'classical_scores', 'length_rows', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow',
-           'PromptResults', 'asked', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize',
-           'choose_rows', 'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
+           'Cases', 'prediction_cases', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores',
+           'controls', 'Scores', 'classical_scores', 'length_rows', 'mae_rows', 'against', 'classical_rows',
+           'cost_rows', 'narrow', 'PromptResults', 'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory',
+           'MapSize', 'choose_rows', 'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #9f3e06fa
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -93,7 +93,7 @@ class Cases(Windows):
         return self.at(np.isin(self.user, np.asarray(list(users), dtype=int)))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4974ae6b
-def cases_of(
+def prediction_cases(
     ratings: Ratings,
     users: Sequence[int],  # indices into `ratings.users`; who has fewer than history + 1 ratings is left out
     orders: Sequence[int] = (0, 1, 2),
@@ -195,7 +195,7 @@ def classical_scores(
     progress: bool = False,
 ) -> Scores:
     "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
-    def of(users): return cases_of(ratings, users, orders, history)
+    def of(users): return prediction_cases(ratings, users, orders, history)
     scored = []
     for f in tqdm(chosen, disable=not progress, desc="folds"):
         tune, test = of(f.tune), of(f.test)
@@ -313,7 +313,7 @@ class PromptResults:
         return self.predicted[[place[key] for key in keys(cases)]]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4abdd64a
-def asked(lm: Any, ratings: Ratings, cases: Cases, form: PromptForm) -> np.ndarray:   # [n, 5]
+def ask_all(lm: Any, ratings: Ratings, cases: Cases, form: PromptForm) -> np.ndarray:   # [n, 5]
     "The model's probabilities for every case."
     return asked_probabilities(lm, [form(*known) for known in histories(ratings, cases)])
 
@@ -321,8 +321,8 @@ def judge(lm: Any, ratings: Ratings, scores: Scores, form: PromptForm) -> Prompt
     "Ask about every fold's tuning and test cases; calibrate on the first."
     parts = []
     for f in scores.folds:
-        fit = fit_calibration(asked(lm, ratings, f.tune, form), star_of(f.tune.truth))
-        said = asked(lm, ratings, f.test, form)
+        fit = fit_calibration(ask_all(lm, ratings, f.tune, form), star_of(f.tune.truth))
+        said = ask_all(lm, ratings, f.test, form)
         parts.append((decode(said, "argmax"), decode(fit(said))))
     return PromptResults(scores.cases, *map(np.concatenate, zip(*parts)))
 
@@ -370,7 +370,7 @@ def choose_rows(
     "How many rows of a memory to show, by the calibrated error on tuning users."
     errors = {}
     for k in grid:
-        said = asked(lm, ratings, tune, with_memory(k))
+        said = ask_all(lm, ratings, tune, with_memory(k))
         errors[k] = mean_mae(tune, decode(fit_calibration(said, star_of(tune.truth))(said))).mean
     return min(errors, key=errors.get), errors
 

@@ -7,8 +7,8 @@ __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE
            'OTHERS_AGAIN', 'OTHERS', 'OTHERS_NEAREST', 'CONTROLS', 'FLOOR', 'PAPER_SETTINGS', 'REFERENCE',
            'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'ANSWER_TOKENS', 'PAPER_4', 'VALUES', 'Asked', 'Course',
            'raw_memories', 'shown_by_row', 'ask_again', 'times', 'errors_removed', 'refinement_rows', 'by_manner',
-           'second_round', 'table_6_rows', 'explain_messages', 'Scored', 'scored_answers', 'apart', 'alpha_rows',
-           'region_rows', 'coverage_rows', 'kept', 'read_kept']
+           'second_round', 'table_6_rows', 'explain_messages', 'Scored', 'scored_answers', 'mean_difference',
+           'alpha_rows', 'region_rows', 'coverage_rows', 'kept', 'read_kept']
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
@@ -333,7 +333,7 @@ def scored_answers(
     return out
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #3c7c9993
-def apart(
+def mean_difference(
     right: Sequence[float],
     wrong: Sequence[float],
 ) -> Interval | None:   # None where one side is empty
@@ -354,7 +354,8 @@ def alpha_rows(
         of = {ok: [s.aics(a) for s in scored if s.right == ok] for ok in (True, False)}
         for ok, name in ((True, "right"), (False, "wrong")):
             if of[ok]: rows.append(figure("Figure 2", f"alpha {a:g}", f"AICS, {name}", bootstrap(of[ok])))
-        if gap := apart(of[True], of[False]): rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
+        if gap := mean_difference(of[True], of[False]):
+            rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
     note = "the paper's is of a selection (Figure 2), .76 and .12 of all (Figure 4)"
     for name, paper in (("ICS", .84), ("KPCS", .22)):
         values = bootstrap([getattr(s, name.lower()) for s in scored])

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['REWORDINGS', 'MOST_TURNS', 'YES', 'MANNERS', 'EXPERT', 'EXPERTS', 'TABLE_5', 'Choice', 'half_of', 'read_medmcqa',
-           'own_choices', 'all_choices', 'taught_and_others', 'shuffled', 'reworded', 'plain_prompt', 'option_scores',
-           'lettered', 'read_option', 'Picker', 'spoken', 'reasons', 'correction', 'without_answer', 'Lesson', 'told',
-           'converse', 'conversation_rows', 'teach', 'LearnedMemories', 'learn', 'added_by', 'table_5_rows', 'shown',
-           'recalled', 'texts']
+           'own_choices', 'all_choices', 'taught_and_others', 'shuffled', 'reworded', 'lesson_prompt', 'option_scores',
+           'lettered', 'read_option', 'Picker', 'spoken_sentence', 'reasons', 'correction_of', 'without_answer',
+           'Lesson', 'chatbot_says', 'converse', 'conversation_rows', 'teach', 'LearnedMemories', 'learn', 'added_by',
+           'table_5_rows', 'shown', 'recalled', 'texts']
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #a8c68fc1
 import json
@@ -206,7 +206,7 @@ def reworded(
     return new if changed else _story(c.text, rng)
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #b2b26ab8
-def plain_prompt(
+def lesson_prompt(
     message: str,                          # the question, or the expert's latest words about it
     memories: Sequence[str] = (),
     said: Sequence[tuple[str, str]] = (),  # the session's exchanges so far; the first message is the question
@@ -286,7 +286,7 @@ def _ask(self: Picker, question: str, options: Sequence[str], memories: Sequence
          said: Sequence[tuple[str, str]]) -> str | None:
     "The chosen option; None where a written answer names none."
     if self.scores:
-        return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
+        return options[int(np.argmax(option_scores(self.model, lesson_prompt(question, memories, said), options)))]
     messages = lettered(question, options, memories, said)
     place = read_option(self.model.generate([messages], max_tokens=16)[0].text, options)
     return None if place is None else options[place]
@@ -298,7 +298,7 @@ _FIRST = ("No, it is {x}", "That isn't right, it is {x}", "Not quite: the answer
 _AGAIN = ("I still say it is {x}, not {p}", "Please look again: the answer is {x}", "No, the right answer here is {x}")
 YES = ("Yes, that is right.", "Exactly, thank you.", "Right, that is what I meant.")
 
-def spoken(
+def spoken_sentence(
     sentence: str,
 ) -> str:             # with a full stop
     "A sentence of an explanation, as long as somebody would say it: cut at a clause where it has over 40 words."
@@ -314,7 +314,7 @@ def reasons(
 ) -> list[str]:
     "The sentences of the explanation that say more than which option is right, as somebody would say them."
     more = lambda s: len(set(content_stems(s)) - set(content_stems(c.answer))) > 2
-    return list(dict.fromkeys(spoken(s) for s in statements(c.explanation) if more(s)))
+    return list(dict.fromkeys(spoken_sentence(s) for s in statements(c.explanation) if more(s)))
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #manners1
 MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual
@@ -328,7 +328,7 @@ def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn
     return out
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #manners1b
-def correction(
+def correction_of(
     c: Choice,
     picked: int | None,      # what the model chose; None: nothing
     turn: int,               # from 1
@@ -370,7 +370,7 @@ class Lesson:
         return self.picks[-1] == self.choice.right
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #126e02d7
-def told(
+def chatbot_says(
     option: str | None,   # None: the model named none
     before: str | None,   # its choice before; None at the start
 ) -> str:
@@ -385,7 +385,7 @@ def _used(picker: Picker, c: Choice, asked: str, answer: str, memories: Sequence
           said: Sequence[tuple[str, str]]) -> TurnUse:
     "Tokens and words of one exchange."
     model = picker.model
-    prompt = (plain_prompt(asked, memories, said) if picker.scores
+    prompt = (lesson_prompt(asked, memories, said) if picker.scores
               else model.render(lettered(asked, c.options, memories, said)))
     reply = Reply(text=answer, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(answer),
                   seconds=0., finished=True)
@@ -409,10 +409,10 @@ def converse(
         pick = first if first is not None and not picks else picker.pick(asked, c.options, memories, said)
         picks.append(pick)
         option, last = None if pick is None else c.options[pick], option
-        said.append((asked, told(option, last)))
+        said.append((asked, chatbot_says(option, last)))
         uses.append(_used(picker, c, asked, said[-1][1], memories, before))
         if pick == c.right or len(picks) > MOST_TURNS: break
-        asked = correction(c, pick, len(picks), seed, manner)
+        asked = correction_of(c, pick, len(picks), seed, manner)
     done = [(random.Random(f"yes {seed} {c.id}").choice(YES), "")] if pick == c.right and len(picks) > 1 else []
     use = session_use(uses, [p == c.right for p in picks])
     return Lesson(c, user, (*said, *done), tuple(picks), replace(use, turns=len(picks) - 1))

@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'FEATURES', 'NAMES', 'FIRST_ASKS', 'CORRECTS', 'SECOND_ASKS', 'ONE', 'TWO', 'ASSISTANT', 'LEARNED', 'CONTROL',
            'ROLES', 'QUICK', 'FULL', 'table_1_rows', 'table_7_rows', 'scenario', 'transcript', 'figure_1', 'figure_2',
            'figure_3', 'figure_4', 'figure_5', 'figure_6', 'table_1', 'table_2', 'table_3', 'table_4', 'table_5',
-           'table_6', 'table_7', 'Size', 'in_words', 'free_texts', 'measured', 'all_rows', 'run_mark', 'run_trust']
+           'table_6', 'table_7', 'Size', 'word_rows', 'free_texts', 'measured', 'all_rows', 'run_mark', 'run_trust']
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #ef1647ea
 import textwrap
@@ -28,7 +28,7 @@ from memkit.experiments.mark.lessons import (
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9ca4c60d
 from ..result import figure, provenance, result
-from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
+from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, table_number, number_table
 from ...mark.agents import embedded_agents, prompted_agents
 from ...mark.assistant import MarkSettings, RULES
 from ...mark.builder import Builder
@@ -203,7 +203,7 @@ def figure_2(
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 2")
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
-    gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
+    gaps = "; ".join(f"{table_number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
                      if (f"alpha {a:g}", "right less wrong") in rows)
     alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
            f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.")
@@ -230,7 +230,7 @@ def figure_3(
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 3")
     means = {((a, b), ok): m for a, b in REGIONS for ok in (True, False)
              if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}")))}
-    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
+    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {table_number(m['ours'])}"
                      for ((a, b), ok), m in means.items())
     def draw(c: Palette) -> "Figure":
         figure = sheet(4.1)
@@ -284,7 +284,7 @@ def figure_4(
     told = "; ".join(
         f"{_FOURTH[who][2]}: "
         + ", ".join(
-            f"{n} {number(r['ours'])}{_printed(r)}"
+            f"{n} {table_number(r['ours'])}{_printed(r)}"
             for n, r in zip(names, some)
         )
         for who, some in there.items()
@@ -318,7 +318,7 @@ def figure_5(
     for a result without it."""
     rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
             if metric == "right" and "corrected questions" not in row]
-    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {number(r['ours'])}{_printed(r)}" for r in rows)
+    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {table_number(r['ours'])}{_printed(r)}" for r in rows)
     alt = f"Right answers of experiment 3; the number behind a name counts questions. {told}."
     return PaperPicture("mark, Figure 5", alt, lambda c: _sides(rows, c))
 
@@ -367,7 +367,7 @@ def table_1(
         lines.setdefault(name, {"as": measured})[who] = r
     def cell(r: Mapping[str, Any] | None) -> Cell:
         if r is None: return Cell("–")
-        return Cell(number(r["ours"]), "–".join(map(number, r["ci"])) if r["ci"] else "")
+        return Cell(table_number(r["ours"]), "–".join(map(table_number, r["ci"])) if r["ci"] else "")
     note = ("The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the "
             "other.")
     return PaperTable("mark, Table 1", "a conventional chatbot, and one with MARK",
@@ -464,7 +464,7 @@ QUICK = Size(taught=20, others=12, texts=8, errors=4)
 FULL = Size(taught=300, others=150, texts=120, errors=15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1653321e
-def in_words(
+def word_rows(
     result: Result,  # from `run_mark`, or read from its file
 ) -> str:
     "Table 3 and the conversation of Figure 6, which have words instead of figures (ours)."

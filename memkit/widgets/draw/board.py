@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from fastcore.basics import patch
 
-from .scene import CAPTION, Scene, cut, listed, quoted, short, width_of, wrap
+from .scene import CAPTION, Scene, cut_to_width, listed, quotation, short, width_of, wrap
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #72429f30
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Row:
         "The row in words."
         note = f"{self.was} → {self.note or 'nothing'}" if self.was else self.note
         more = ", ".join(filter(None, (self.label, self.how, note, self.why)))
-        text = quoted(self.text) + (f" → {quoted(self.into)}" if self.into else "")
+        text = quotation(self.text) + (f" → {quotation(self.into)}" if self.into else "")
         return f"{text} ({more})" if more else text
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #0b2666be
@@ -86,7 +86,7 @@ class Board:
 @patch(as_prop=True)
 def words(self: Board) -> str:
     "The whole board in sentences."
-    said = "".join(f" {who}: {quoted(text, 160)}." for who, text in self.said if text.strip())
+    said = "".join(f" {who}: {quotation(text, 160)}." for who, text in self.said if text.strip())
     more = f" {self.more}" if self.more else ""
     return f"{self.title}{f', {self.note}' if self.note else ''}.{said}{''.join(c.told for c in self.columns)}{more}"
 
@@ -113,7 +113,7 @@ def facts(self: Board) -> dict[str, str]:
         for r in c.rows:
             if not r.key or r.gone and (r.name or r.text) in out: continue
             note = f"{c.measure} {r.note}".strip() if r.note else ""
-            as_ = f", as {quoted(r.text, 60)}" if r.name and r.name != r.text else ""
+            as_ = f", as {quotation(r.text, 60)}" if r.name and r.name != r.text else ""
             why = r.why if r.gone or not r.note else ""
             out[short(r.name or r.text, 70)] = ", ".join(filter(None, (c.name, note, why))) + as_
     return out
@@ -286,7 +286,7 @@ def _wish(band: Band, most: int | None = None) -> float:
 # %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
 def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> tuple[float, dict[str, float]]:
     "A column with as many rows as there is room for; where the next thing begins, and where each key stands."
-    name = cut(c.name, max(.4*w, w - width_of(c.note, 13) - 12), 15, True)
+    name = cut_to_width(c.name, max(.4*w, w - width_of(c.note, 13) - 12), 15, True)
     named = width_of(name, 15, True) + 12
     s.text(x, y + 14, name, 15, True)
     s.legend(x + named, y + 14, dict(zip(next((r.parts for r in c.rows if len(r.parts) > 1), ()), _SHARES)))

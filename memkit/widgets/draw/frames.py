@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'describe_columns', 'to_frame', 'from_dict', 'write_turns', 'read_turns', 'logs', 'visible', 'touched',
-           'names', 'belongs', 'Moment', 'grouped', 'holding', 'record']
+           'names', 'belongs', 'Moment', 'grouped', 'holding', 'turns_and_events']
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #ad7e153d
 import json
@@ -517,7 +517,7 @@ def holding(
     return out
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #edc17974
-def record(
+def turns_and_events(
     assistant: Assistant,
     user: str,
 ) -> list[Moment]:   # the first is what happened before any turn

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED
-from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, standing
+from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, maintenance_verdict
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, verdict
 from ...records import Memory
@@ -139,7 +139,7 @@ def walk(
     wasn't."""
     from memkit.store.store import Event
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
-    points = [Point(None, standing(memory, log, settings))]
+    points = [Point(None, maintenance_verdict(memory, log, settings))]
     for m in moments:
         if m.what in _SIGN_OF and not m.recall: recalls += 1
         if m.recall and m.recall > recalls:
@@ -148,7 +148,7 @@ def walk(
         at = _MADE + timedelta(days=m.day)
         for kind, data in _logged(m, f"t-{m.recall or recalls}"):
             log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data={**data, "by": m.by}))
-        points.append(Point(m, standing(memory, log, settings)))
+        points.append(Point(m, maintenance_verdict(memory, log, settings)))
     return tuple(points)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #dd3ff48a

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'SHOWN', 'FOLLOWED', 'MOST', 'work_name', 'table_row', 'in_order_of', 'title_matches', 'why_lines',
-           'profile_view', 'TasteMap', 'taste_map', 'map_words', 'draw_taste', 'tried_on', 'moves', 'ProfilePanel',
+           'profile_view', 'TasteMap', 'taste_map', 'taste_words', 'draw_taste', 'tried_on', 'moves', 'ProfilePanel',
            'explore_profile']
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #3613a9f6
@@ -375,7 +375,7 @@ def taste_map(
     return TasteMap(tuple(items), places, flat.shown, {genre: middle(genre) for genre, _ in often})
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #d5a1899d
-def map_words(
+def taste_words(
     m: TasteMap,
     rated: Sequence[Rated],
     told: Sequence[Recommendation],   # what is recommended, best first
@@ -451,7 +451,7 @@ def draw_taste(
 ) -> Scene:
     "Works as dots, the rated ones by their stars, the recommended ones numbered (ours)."
     told, taken = told[:8], []
-    s = Scene(1100, _TOP + _HIGH + 8, map_words(m, rated, told), caption)
+    s = Scene(1100, _TOP + _HIGH + 8, taste_words(m, rated, told), caption)
     stars = {f"{k} star{'s'*(k > 1)}": colour for k, (colour, _) in enumerate(_STARS, 1)}
     s.legend(_LEFT, 18, {**stars, "recommended": "navy", "any other work": "faint"})
     s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...malp.triage import DPeMSettings, Move, State, replay
+from ...malp.triage import DPeMSettings, Move, State, replay_moves
 from ...reading.notes import chat_sentences
 from ...records import Memory, Turn
 from ...turn.trace import read_turns
@@ -133,7 +133,7 @@ def round_board(
     "What the picture of a round shows (MaLP §2.3; ours). Raises `ValueError` for a round that wasn't yet."
     d, s = dialogue, dialogue.settings
     if not 0 <= round <= d.rounds: raise ValueError(f"there were {d.rounds} rounds, got {round}; 0 is before the first")
-    now, before, turn = replay(d.moves, round), replay(d.moves, max(round - 1, 0)), d.turns.get(round)
+    now, before, turn = replay_moves(d.moves, round), replay_moves(d.moves, max(round - 1, 0)), d.turns.get(round)
     long, notes, away = _memories(d, now.long_term, round), _notes(d, round), _away(d, now)
     ghosts = [replace(r, gone=True, lit=True, how="", note="") for r in long if r.how == "promoted"]
     short = ghosts + _memories(d, now.short_term, round, now.flags)

@@ -19,10 +19,10 @@ from ...maprec.items import Item, rated_of
 from ...maprec.own_ratings import expected
 from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
-from ..draw.frames import Moment, record
+from ..draw.frames import Moment, turns_and_events
 from ..draw.pictures import memories_of
 from ..draw.board import Board, Column, LEFT, Row, WIDTH
-from ..draw.scene import given, listed, many, quoted, width_of, wrap
+from ..draw.scene import given, listed, many, quotation, width_of, wrap
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #348eeadb
@@ -96,7 +96,7 @@ def _because(turn: Turn, kind: str) -> str:
     "What was read in the message, or else the part of it that decided."
     part, read = turn.detected.get("because", {}).get(kind, ("", ()))
     told = ", ".join(map(_said_plainly, read[:2]))
-    return told or (quoted(part, 60) if part and len(part) < .8*len(turn.query or turn.text) else "")
+    return told or (quotation(part, 60) if part and len(part) < .8*len(turn.query or turn.text) else "")
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #fb777edd
 def kinds_column(turn: Turn, doubt: float) -> Column:
@@ -230,7 +230,7 @@ def map_boards(
 ) -> list[tuple[Board, Turn | None]]:   # the state before the first message, then one for each moment
     "Everything recorded of a user's messages and profile, moment by moment (MAP §4; ours)."
     a = given(assistant, MapAssistant, "the record is that of a MapAssistant, as memkit.maprec.open_map opens one")
-    kept, moments, profile, out, last, number = ratings_of(a, user), record(a, user), {}, [], {}, 0
+    kept, moments, profile, out, last, number = ratings_of(a, user), turns_and_events(a, user), {}, [], {}, 0
     of = sum(m.turn is not None for m in moments)
     for m in moments:
         profile, number = profile_after(profile, m, kept), number + bool(m.turn)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
-from ...mark.maintain import DROPPED, RESTORED, MaintainedMemory, standing
+from ...mark.maintain import DROPPED, RESTORED, MaintainedMemory, maintenance_verdict
 from ...mark.conflict_resolution import sources_of
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.scoring import PART_NAMES
@@ -147,7 +147,7 @@ def card(
     left, m = next((e for e in reversed(history) if e.kind in _LEFT), None), memory
     place = _LEFT[left.kind] if left else IN_FORCE
     return MemoryCard(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, place=place, said=said,
-                reason=left.reason if place != IN_FORCE else "", standing=standing(m, history, trust))
+                reason=left.reason if place != IN_FORCE else "", standing=maintenance_verdict(m, history, trust))
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #c70dea69
 @dataclass(frozen=True, kw_only=True)

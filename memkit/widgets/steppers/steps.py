@@ -15,11 +15,11 @@ from ...maprec.assistant import MapAssistant
 from ...mark.assistant import MarkAssistant
 from ...records import Document, Hit, Memory, Turn
 from ...turn.engine import Assistant
-from ..draw.frames import record
+from ..draw.frames import turns_and_events
 from ..draw.pictures import (
-    between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board)
+    between_board, answer_citations, draw_turn, key as key_of, name_of, of_kind, turn_board)
 from ..draw.board import Board, Column, Row, draw_board
-from ..draw.scene import Panel, Scene, all_given, given, menu, press_button, quoted, short, wrap
+from ..draw.scene import Panel, Scene, all_given, given, menu, press_button, quotation, short, wrap
 from .dpem import dpem_steps
 from .map import map_steps
 from .mark import mark_steps
@@ -34,7 +34,7 @@ def any_steps(
     user: str,
 ) -> list[Step]:   # what there was before the first turn, then a step for each moment
     "Every turn of `user` with the picture that fits any design (ours)."
-    moments, out, number = record(assistant, user), [], 0
+    moments, out, number = turns_and_events(assistant, user), [], 0
     rows = [*assistant.store.list(user, superseded=True), *assistant.shared_memories(user)]
     names, of = {m.id: name_of(m) for m in rows}, sum(m.turn is not None for m in moments)
     for m in moments:
@@ -107,7 +107,7 @@ def answer_without(
 # %% ../../../nbs/widgets/steppers/05_steps.ipynb #a41882d5
 def _half(name: str, t: Turn, other: Turn) -> Column:
     "One of two runs: what was shown, and the answer; what the other one hasn't is marked."
-    both, marks, rows = {key_of(h) for h in other.shown}, citations(t), []
+    both, marks, rows = {key_of(h) for h in other.shown}, answer_citations(t), []
     for c in (*of_kind(t, Memory)[0], *of_kind(t, Document)[0]):
         alone = key_of(c.hit) not in both
         rows.append(Row(text=f"{marks.get(key_of(c.hit), '?')}  {name_of(c.hit.item)}", lit=alone,
@@ -122,7 +122,7 @@ def draw_pair(
     away: Sequence[str] = (),   # what was taken away, in words
 ) -> Scene:
     "Two runs of one turn side by side (ours)."
-    taken = "; ".join(quoted(a, 60) for a in away) or "nothing"
+    taken = "; ".join(quotation(a, 60) for a in away) or "nothing"
     same = "the same" if turn.answer == again.answer else "another"
     return draw_board(Board(title=f"Without {taken} the answer is {same}",
                             bands=[[_half("As it was", turn, again), _half("Without it", again, turn)]]))

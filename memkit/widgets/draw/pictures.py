@@ -444,7 +444,7 @@ _DRAFT = """
 {% set quoted = checked | selectattr("quoted") | list | length %}
 {% if checked %}<h3>Sentence by sentence</h3><p>Struck: {{ struck }} of
 {{ many(checked | length - quoted, "sentence") }} of the model's draft. Quoted from the sources: {{ quoted }}.</p>
-<ol class="check">{% for c in checked %}{{ verdict(c, citations(turn).values() | list, place) }}{% endfor %}</ol>
+<ol class="check">{% for c in checked %}{{ verdict(c, answer_citations(turn).values() | list, place) }}{% endfor %}</ol>
 {% elif turn.draft.strip() and turn.draft.strip() != turn.answer.strip() %}
 <details><summary>The model's own words</summary>{{ block(turn.draft) }}</details>
 {% endif %}
@@ -475,7 +475,7 @@ _SOURCES = """
 {% macro sources(turn, place) %}
 {% for name, used, picture, caption in _sources(turn) %}
 <h3>{{ name | capitalize }} used</h3>
-{% for s in used %}{% set mark = citations(turn)[key(s.hit)] %}
+{% for s in used %}{% set mark = answer_citations(turn)[key(s.hit)] %}
 <section class="source" id="{{ place }}-{{ mark }}" tabindex="-1"><h4>[{{ mark }}]
 <span dir="auto">{{ name_of(s.hit.item)[:160] }}</span></h4>
 <p class="facts">{{ _source_facts(s.hit) | select | join(" · ") }}</p>{{ block(s.text or s.hit.item.text) }}</section>

@@ -98,8 +98,7 @@ def memorybank(path: str | Path | None = None) -> list[ArenaConversation]:
     cases = memorybank_cases(Path(path))
     if not cases: raise ValueError(f"no question beside {path} has a label; give MemoryBank's English files")
     def asks(c): return tuple(Ask(q.question, q.category, q.evidence) for q in c.questions)
-    return [ArenaConversation("memorybank", c.conversation, asks(c))
-            for c in cases]
+    return [ArenaConversation("memorybank", c.conversation, asks(c)) for c in cases]
 
 # %% ../../nbs/arena/01_sets.ipynb #c8417e7a
 def plain_talk(

@@ -132,8 +132,7 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[CorrectionSentence]
         claim = claim_text(text) if use == "statement" and not about else ""
         supposed = all(c.certainty == "hypothesis" for c in own)
         keep, wish = max(c.keep for c in own), max(map(wishing, own))
-        out.append(CorrectionSentence(text, use, about, claim, keep=keep, wish=wish,
-                        supposed=supposed))
+        out.append(CorrectionSentence(text, use, about, claim, keep=keep, wish=wish, supposed=supposed))
     return out
 
 # %% ../../nbs/mark/05_corrections.ipynb #c200484a

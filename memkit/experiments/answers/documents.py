@@ -72,8 +72,8 @@ def cases_of(a: AskedDocument, retriever) -> list[DocumentCase]:
     others = sorted({t for t in map(topic_key, retriever.documents) if not any(_alike({t}, {r}) for r in right)})
     few = set(random.Random(f"0 {a.id}").sample(others, min(20, len(others))))
     kept = (None, set(others), few | right, few)
-    def kept(hits, k): return tuple(h for h in hits if k is None or topic_key(h.item) in k)
-    cases = [DocumentCase(name, kept(hits, k), bool(right) and n in (0, 2))
+    def those(k): return tuple(h for h in hits if k is None or topic_key(h.item) in k)
+    cases = [DocumentCase(name, those(k), bool(right) and n in (0, 2))
              for n, (name, k) in enumerate(zip(COLLECTIONS, kept))]
     return cases if right else [cases[0], cases[3]]
 

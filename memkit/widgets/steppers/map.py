@@ -214,7 +214,7 @@ def map_board(
     gone = sum(e.data.get("memories", 0) for e in moment.events if e.kind == "forgotten")
     if gone: size += f"; {memories_of(gone)} forgotten"
     wide, split = (1.35, .53) if any(r.how for r in rows) else (1.15, .66)   # a word on the right needs room
-    column = Column(name="RatingsByTitle", note=size, rows=rows[::-1], width=wide, split=split)
+    column = Column(name="Profile", note=size, rows=rows[::-1], width=wide, split=split)
     if not (turn := moment.turn): return Board(title=title, bands=[[column]], also=also)
     said = [("User", turn.text), ("Read as", turn.query if turn.query != turn.text else ""),
             ("Answer", " ".join(turn.answer.split()))]

@@ -209,7 +209,7 @@ EXPERIMENTS = {
                        "about an hour; with --memory-only a quarter of an hour", ("model", "memory_only", "pairs"),
                        says=("experiments.malp.weights:crossings", "experiments.malp.run:case_text"), pictures=True),
     "mark": Experiment("experiments.mark.run:run_mark", "450 questions of MedMCQA, about half an hour",
-                       ("model", "prompted"), True, ("experiments.mark.run:in_words",), True),
+                       ("model", "prompted"), True, ("experiments.mark.run:word_rows",), True),
     "map": Experiment("experiments.map.run:run_map", "all users of MovieLens 100k, about 40 minutes",
                       ("model", "amazon"), True, pictures=True),
     "arena": Experiment("arena.run:run_arena", "all sets, two hours of one core",

@@ -1,4 +1,5 @@
 "Answers from memory: what is chosen, what is quoted, what is warned of, and that nothing forgotten comes back."
+import re
 from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
@@ -11,6 +12,7 @@ from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load
                                   probabilities_needed, probability_known)
 from memkit.answer.screening import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
                                      warning)
+from memkit.answer.stage import NO_WORDS
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.malp import open_malp
@@ -459,6 +461,28 @@ def test_vectors_go_with_the_user():
         assert a.heard_of("ann")
         a.forget("ann")
         assert not a.heard_of("ann")
+
+
+def test_a_request_to_delete_brings_no_older_value_back():
+    with open_malp(":memory:", nods()) as a:
+        for i, text in enumerate(("My rent is 900 euros.", "My rent is 950 euros now.", "Forget my rent.")):
+            a.chat("ann", text, at=NOON + timedelta(days=i))
+        assert not {"900", "950"} & set(re.findall(r"\d+", a.chat("ann", "How much is my rent?", at=NOON + timedelta(days=9)).answer))
+
+
+def test_of_two_times_the_later_message_is_quoted():
+    with open_malp(":memory:", nods()) as a:
+        for i, text in enumerate(("My meeting with Lee is at 9.", "Sorry, my meeting with Lee is at 11, not at 9.")):
+            a.chat("ann", text, at=NOON + timedelta(minutes=i))
+        turn = a.chat("ann", "When is my meeting with Lee?", at=NOON + timedelta(hours=1))
+        assert "at 11" in turn.answer and "is at 9”" not in turn.answer
+        assert "No language model wrote the answer" in a.explain(turn) and "at 11, not at 9" in a.explain(turn).splitlines()[-1]
+
+
+@pytest.mark.parametrize("text", ["\N{PARTY POPPER}", "???", "\u2764\ufe0f \u2764\ufe0f"])
+def test_a_message_without_words_never_reaches_the_model(text):
+    def say(messages): raise AssertionError("the model was asked")
+    with open_malp(":memory:", ScriptedLM(say)) as a: assert a.chat("ann", text).answer == NO_WORDS
 
 
 def test_what_was_taken_back_is_not_quoted():

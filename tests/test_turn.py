@@ -251,6 +251,16 @@ def test_two_threads_of_one_user_lose_nothing(tmp_path):
         assert not failed and len(a.turns("ann")) == 15 and all(t.model for t in a.turns("ann"))
 
 
+def test_parts_that_are_none_are_named_when_the_assistant_is_opened():
+    for part, wanted in ((dict(model=42), "a method generate"), (dict(model=None), "'embedded'"), (dict(embedder=None), "'minilm'")):
+        with pytest.raises(TypeError, match=wanted): open_assistant("malp", store=":memory:", **part)
+
+
+def test_the_model_of_malp_serves_another_design_without_its_users_weights():
+    with open_assistant("malp", store=":memory:") as a, open_assistant("mark", store=":memory:", model=a.model) as b:
+        assert b.model is a.model.lm
+
+
 def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="there is no assistant 'x'; installed are: "): open_assistant("x", store=":memory:")
     for settings in (ShowSettings(), {"budget": 10}):

@@ -301,7 +301,7 @@ def quotations(
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #25d44aa4
-FOR_NOW = ("told", "advice")   # these ask for the present value: the newest message goes first
+FOR_NOW = ("told", "when", "advice")   # these ask for what holds now: the newest message goes first
 
 def quoted_answer(
     found: Sequence[Evidence],               # the chosen ones, in the order they were said

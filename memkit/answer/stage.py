@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
            'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
-           'TELLING', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
+           'TELLING', 'NO_WORDS', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
            'what_was_noted', 'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
@@ -59,18 +59,30 @@ class ReadMessage:
     "What is made of a user's message once, and used at each later question."
     clauses: tuple[Clause, ...]
     vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
-    takes_back: str = ""            # the earlier turn that it only takes back
+    takes_back: frozenset[str] = frozenset()   # the earlier turns that it only takes back
 
 # %% ../../nbs/answer/04_stage.ipynb #74987cb4
 TAKES_BACK = .5   # probability that a message takes back an earlier one, from which that isn't quoted any more (ours)
 
-def _taken_back(
-    text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage]) -> str:
-    "The nearest earlier message that a message takes back; '' where there is none."
+def _replaced_by(
+    text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage],
+) -> list["StoredTurn"]:    # the nearest first
+    "The earlier messages that a message replaces or takes back."
     near = sorted(earlier, key=lambda t: -float(known[t.id].vector @ vector))[:READ]
-    for t, found in zip(near, relate(text, [t.question for t in near])):
-        if found.replaces >= TAKES_BACK: return t.id
-    return ""
+    found = relate(text, [t.question for t in near])
+    return [t for t, relation in zip(near, found) if relation.replaces >= TAKES_BACK]
+
+def _taken_back(
+    text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage],
+    wish: str,      # what it asks to delete, of `FORGETS`
+) -> frozenset[str]:
+    "The nearest earlier message that a message takes back; with it what that one had replaced, if it is to be deleted."
+    if not (gone := _replaced_by(text, vector, earlier, known)[:1]): return frozenset()
+    last, = gone
+    if wish == "one":
+        older = [t for t in earlier if t.at <= last.at and t.id != last.id]
+        gone += _replaced_by(last.question, known[last.id].vector, older, known)
+    return frozenset(t.id for t in gone)
 
 
 # %% ../../nbs/answer/04_stage.ipynb #c7ddc8ea
@@ -86,15 +98,16 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
         if not clauses or not all(map(_tells_nothing, clauses)): known[t.id] = ReadMessage(clauses, vector)
         else:
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
-            back = any(c.act == "retracts" for c in clauses) and asks_to_forget(t.question) != "all"
-            known[t.id] = ReadMessage(clauses, None, _taken_back(t.question, vector, told, known) if back else "")
+            back = any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all"
+            gone = _taken_back(t.question, vector, told, known, wish) if back else frozenset()
+            known[t.id] = ReadMessage(clauses, None, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
 def that_hold(said: Sequence["StoredTurn"], known: dict[str, ReadMessage]) -> list["StoredTurn"]:
     "Messages without those that only ask, only take something back, or were taken back by a later one."
     read_into(known, said)
-    gone = {known[t.id].takes_back for t in said}
+    gone = {id for t in said for id in known[t.id].takes_back}
     return [t for t in said if known[t.id].vector is not None and t.id not in gone]
 
 def nearest_said(
@@ -282,6 +295,7 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
 
 # %% ../../nbs/answer/04_stage.ipynb #7eb45840
 TELLING = ("tells", "wishes", "chats")   # of what a message wants: no answer to a question
+NO_WORDS = "I can only read words. Please write what you mean."    # to emoji and signs: small models repeat them
 
 def wants(
     text: str,
@@ -306,6 +320,7 @@ def known_answer(
     shares = wants(turn.text, reading)
     asked = max(shares, key=shares.get)
     if text := emergency(turn.text): made = {"text": text, "way": "emergency"}
+    elif not any(map(str.isalnum, turn.text)): made = {"text": NO_WORDS, "way": "noted"}
     elif not assistant.has_consent(turn.user): made = None
     elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget == "all")
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):

@@ -316,7 +316,8 @@ _PHRASE = re.compile("|".join((
     rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",
     rf"{_AT}{_WEEKDAY},? (?:the )?\d{{1,2}}(?:st|nd|rd|th)\b",
-    rf"\b(?:on|by|until|till|since) the (?:\d{{1,2}}(?:st|nd|rd|th)|{'|'.join(_ORDINALS)})\b(?! {_WEEKDAY})",
+    rf"\b(?:on|by|until|till|since) the (?:\d{{1,2}}(?:st|nd|rd|th)|{'|'.join(_ORDINALS)})\b"
+    rf"(?! {_WEEKDAY}|(?: of)? {_NAMED_MONTH})",
     rf"{_AT}(?:the )?{_WHICH} {_WEEKDAY} (?:of|in) (?:(?:this|next|the) month|{_NAMED_MONTH}(?:,? \d{{4}}\b)?)",
     rf"(?:the )?{_WEEKDAY} before last\b", rf"\b(?:a )?week last {_WEEKDAY}\b", r"\b(?:tomorrow|yesterday) week\b",
     rf"{_AT}(?:(?:last|next|this)(?: coming)? )?\b(?:{'|'.join(HOLIDAYS)})\b(?: \d{{4}}\b)?",
@@ -367,7 +368,8 @@ _PAST = re.compile(
 _NO_PAST = re.compile(r"(?:'s|'ve|\bhas|\bhave) got\b|\b(?:get|gets|getting) (?:\w+ ){0,2}(?:done|\w{2,}ed)\b", re.I)
 _TO_COME = re.compile(
     r"\b(?:will|shall|going to|gonna|due|planned|scheduled|postponed"
-    r"|(?:moved|pushed|put|brought) (?:to|back|off|forward)"
+    r"|(?:moved|pushed|put|brought) (?:back|off|forward)"
+    rf"|(?:moved|pushed|put|brought) to (?:the )?(?:\d|{_WEEKDAY}|{_NAMED_MONTH}|next|following|tomorrow|later)"
     rf"|booked|for (?:next |this |the )?{_WEEKDAY})\b|'ll\b", re.I)
 
 # %% ../../nbs/reading/06_times.ipynb #e96a6807

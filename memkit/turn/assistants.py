@@ -67,6 +67,13 @@ class Parts:
     # does the model read messages, take notes and judge, as in the papers? False: parts that work offline
     prompted: bool = False
 
+# %% ../../nbs/turn/05_assistants.ipynb #95137fcc
+def _given(part: Any, what: str, verb: str, name: str) -> Any:
+    "A model or an embedder; of another MaLP's model the base, without its users' weights. Raises `TypeError`."
+    if hasattr(part, "for_user"): part = part.lm
+    if hasattr(part, verb): return part
+    raise TypeError(f"{what} is {part!r}: name one, such as {name!r}, or give an object with a method {verb}")
+
 # %% ../../nbs/turn/05_assistants.ipynb #9b3b9c32
 NO_JSON = ("prompted parts ask the model for JSON, which the embedded one can't write; name a capable model, such as "
            "http://host:port/v1#model")
@@ -87,9 +94,9 @@ def parts(
     from memkit.models.local import load_model
     from memkit.store.store import MemoryStore
     if prompted and model == "embedded": raise ValueError(NO_JSON)
-    if model is None: raise TypeError("model is None: name one, such as 'embedded', or give a LanguageModel")
-    lm = load_model(model) if isinstance(model, str) else model
+    lm = _given(load_model(model) if isinstance(model, str) else model, "model", "generate", "embedded")
     encoder = load_embedder(embedder) if isinstance(embedder, str) else embedder
+    _given(encoder, "embedder", "embed", "minilm")
     place = home_dir()/(of.store_file or f"{of.name}.sqlite3") if store is None else store
     kept = store if isinstance(store, MemoryStore) else MemoryStore(place)
     return Parts(store=kept, model=lm, embedder=encoder, clock=clock, own_store=kept is not store, prompted=prompted)

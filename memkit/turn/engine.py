@@ -81,6 +81,10 @@ def explain(
         lines.append(f"{len(shown)} of {len(of_kind)} {name} considered reached the prompt.")
         lines += [describe(c) for c in shown] + [describe(c) for c in missed[:near]]
         if len(missed) > near: lines.append(f"  … and {len(missed) - near} more that did not")
+    if made := turn.extra.get("answer"):
+        from memkit.answer.stage import WAYS      # it loads networks' code, so only where it is used
+        used = [f"+ “{e['text'][:160]}” ({e['day']}, score {e['score']:.2f})" for e in made["evidence"] if e["used"]]
+        lines += [f"No language model wrote the answer: {WAYS[made['way']]}.", *used]
     if turn.fallback: lines.append(f"The answer is a fallback: {turn.fallback}.")
     if "unstored" in turn.extra: lines.append(f"Consent: {turn.extra['unstored']}.")
     if "learning" in turn.extra: lines.append(f"Nothing was learned from it yet: {turn.extra['learning']}.")

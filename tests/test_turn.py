@@ -3,8 +3,9 @@ import subprocess
 import sys
 import threading
 import warnings
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from memkit.records import Change, Turn, new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.mark.refined import DOMAIN
 from memkit.store.erase import read_traces
+from memkit.turn import trace
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.engine import STAGES, NotStored, begin_session
 from memkit.turn.stages import ShowSettings, TurnSettings
@@ -72,6 +74,12 @@ def test_a_trace_falls_with_each_memory_that_it_quotes_and_leaves_no_bytes(name,
         assert not set(quoting) & set(left)
         for turn, c in content.items():
             if turn not in left: assert c[8:72] not in raw, "the bytes of the trace are gone"
+
+
+def test_a_record_that_was_renamed_is_still_read():
+    for (module, old), new in trace.NAMED.items():
+        kind = getattr(import_module(f"memkit.{module}"), new)
+        if is_dataclass(kind) and kind.__dataclass_params__.frozen: assert trace.record_class(f"memkit.{module}:{old}") is kind
 
 
 def test_traces_are_bounded_and_can_be_switched_off():

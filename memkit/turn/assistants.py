@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from fastcore.basics import patch
 

@@ -215,7 +215,7 @@ EXPERIMENTS = {
     "arena": Experiment("arena.run:run_arena", "all sets, two hours of one core",
                         ("set", "path", "only", "add"), says=("arena.page:board_text",)),
     "reader": Experiment("experiments.reading.run:run_reader", "four hands, twenty minutes"),
-    "answers": Experiment("experiments.answers.run:run_answers", "eight hands, about an hour", ("model", "prompted"),
+    "answers": Experiment("experiments.answers.run:run_answers", "sixteen hands, two hours", ("model", "prompted"),
                           True),
     "documents": Experiment("experiments.answers.documents:run_documents", "all of MedQuAD's questions, half an hour"),
     "personal": Experiment("experiments.malp.personal:run_personal", "16 people's weights, half an hour", ("model",)),
@@ -541,7 +541,7 @@ def add_chat(c: argparse.ArgumentParser):
                    help="hybrid: where memories are searched (default: %(default)s)")
     c.add_argument("--answers", choices=("known", "model"),
                    help="known: what you told answers first; model: the language model writes all (default: known, "
-                   "but model for map and with --paper)")
+                   "but model with --paper)")
     add_prompted(c)
     c.add_argument("--paper", action="store_true",
                    help="the chatbot exactly as in the paper: rank fusion of 5 and 5, answers unchecked")
@@ -593,7 +593,8 @@ def add_bench(c: argparse.ArgumentParser):
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=tuple(EXPERIMENTS),
-                   help="a paper; arena: every memory on the same conversations; others: other people's words")
+                   help="hybrid, malp, mark, map: a paper; arena: every memory on the same conversations; "
+                   "each other name: one part of memkit on other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", default=False,
                       help="little data and few answers, about three minutes on two cores (the default)")

@@ -269,7 +269,7 @@ def run_answers(
     model: LanguageModel | None = None,   # None: the embedded one
     prompted: bool = False,           # the model also reads and takes notes; it must be able to write JSON
 ) -> Result:                          # as every experiment's result
-    "Later questions about conversations by other people. Full: an hour on one core."
+    "Later questions about conversations by other people. Full: two hours on one core."
     from memkit.models.local import LocalLM
     started, size, model = utc_now(), FULL if full else QUICK, model or LocalLM.embedded()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]

@@ -5768,6 +5768,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'memkit.turn.engine.explain': ('turn/engine.html#explain', 'memkit/turn/engine.py'),
                                     'memkit.turn.engine.has_turn': ('turn/engine.html#has_turn', 'memkit/turn/engine.py'),
                                     'memkit.turn.engine.late': ('turn/engine.html#late', 'memkit/turn/engine.py'),
+                                    'memkit.turn.engine.made_from': ('turn/engine.html#made_from', 'memkit/turn/engine.py'),
                                     'memkit.turn.engine.quotes_messages': ('turn/engine.html#quotes_messages', 'memkit/turn/engine.py'),
                                     'memkit.turn.engine.round_turn': ('turn/engine.html#round_turn', 'memkit/turn/engine.py'),
                                     'memkit.turn.engine.unstored': ('turn/engine.html#unstored', 'memkit/turn/engine.py')},

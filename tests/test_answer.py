@@ -12,12 +12,12 @@ from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load
                                   probabilities_needed, probability_known)
 from memkit.answer.screening import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
                                      warning)
-from memkit.answer.stage import NO_WORDS
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.malp import open_malp
 from memkit.malp.assistant import MalpSettings
 from memkit.reading.examples import SEALED, hands_of
+from memkit.reading.notes import NO_WORDS
 from memkit.reading.reader import load_reader
 from memkit.reading.times import phrases_in, resolve
 from memkit.turn.assistants import open_assistant

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
            'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
-           'TELLING', 'NO_WORDS', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
+           'TELLING', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
            'what_was_noted', 'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
@@ -22,7 +22,7 @@ from .scorer import READ, Evidence, Scorer, load_scorer, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
-from ..reading.notes import NODDED, NOTED
+from ..reading.notes import NODDED, NOTED, NO_WORDS
 from ..reading.reader import Clause, load_reader
 from ..records import Turn
 
@@ -295,7 +295,6 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
 
 # %% ../../nbs/answer/04_stage.ipynb #7eb45840
 TELLING = ("tells", "wishes", "chats")   # of what a message wants: no answer to a question
-NO_WORDS = "I can only read words. Please write what you mean."    # to emoji and signs: small models repeat them
 
 def wants(
     text: str,

@@ -26,7 +26,7 @@ from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
 from ..reading.gate import SharingReader
-from ..reading.notes import KEEP_WISH, NODDED, NOTED, chat_sentences, clauses_by_sentence
+from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
@@ -157,7 +157,7 @@ def assistants_words(
     but: tuple[str, ...] = (NOTED,),   # how answers begin that only give the user's own words back
 ) -> str:                              # '' for these
     "An answer, as far as it says more than the user's own words."
-    return "" if answer == NODDED or answer.startswith(but) else answer
+    return "" if answer in (NODDED, NO_WORDS) or answer.startswith(but) else answer
 
 def says_nothing(
     sentence: str,   # of an assistant

@@ -19,9 +19,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...answer.stage import WAYS
 from ...files import write_file
 from ...records import Change, Considered, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
+from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
 from .scene import COLOURS, Scene, all_given, escape, listed, many, one_line, quotation, width_of
 
@@ -268,10 +268,9 @@ def clause_lines(turn: Turn) -> list[str]:
 
 def answered_by(turn: Turn) -> str:   # '' where a language model did
     "How an answer was made that no language model wrote, and from which messages."
-    made = turn.extra.get("answer")
-    if not made: return ""
-    used = [f"{quotation(e['text'], 60)} ({e['score']:.2f})" for e in made["evidence"] if e["used"]]
-    return WAYS[made["way"]] + (f": {'; '.join(used)}" if used else "")
+    how, used = made_from(turn)
+    messages = "; ".join(f"{quotation(e['text'], 60)} ({e['score']:.2f})" for e in used)
+    return f"{how}: {messages}" if used else how
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #07d00621
 def told_change(c: Change) -> str:

@@ -94,6 +94,13 @@ def test_new_and_changed_cells_are_short():
     assert not wrong, f"at most {LINES} lines of {LINE} characters in an exported cell:\n" + "\n".join(wrong)
 
 
+def test_lines_of_code_fit_a_screen():
+    "In all cells; what is longer is a text or a table of texts."
+    cells = [cell for n in NOTEBOOKS for cell in json.loads(n.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    lines = [line.rstrip() for cell in cells for line in cell["source"]]
+    assert sum(len(line) > 140 for line in lines) <= .005*len(lines)
+
+
 def test_the_baseline_lists_nothing_that_is_gone():
     listed = baseline()
     gone = {name: set(hashes) - set(offenders().get(name, {})) for name, hashes in listed.items()}

@@ -4826,6 +4826,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'memkit.reading.training.TitleModel.forward': ( 'reading/training.html#titlemodel.forward',
                                                                                          'memkit/reading/training.py'),
                                          'memkit.reading.training.batches': ('reading/training.html#batches', 'memkit/reading/training.py'),
+                                         'memkit.reading.training.fast_arithmetic': ( 'reading/training.html#fast_arithmetic',
+                                                                                      'memkit/reading/training.py'),
                                          'memkit.reading.training.load': ('reading/training.html#load', 'memkit/reading/training.py'),
                                          'memkit.reading.training.load_titles': ( 'reading/training.html#load_titles',
                                                                                   'memkit/reading/training.py'),

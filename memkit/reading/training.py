@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GROUP', 'minilm', 'ReaderModel', 'TitleModel', 'whole', 'placed', 'stretches', 'loss_of', 'batches', 'optimizer_of',
-           'step', 'on_accelerator', 'train_network', 'pack_change', 'unpack_change', 'save', 'load', 'load_titles']
+           'step', 'on_accelerator', 'fast_arithmetic', 'train_network', 'pack_change', 'unpack_change', 'save', 'load',
+           'load_titles']
 
 # %% ../../nbs/reading/04_training.ipynb #6d8b562f
 import random
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from ..files import quiet_loading
 from ..models.embed import minilm_source
+from ..models.local import fast_dtype
 from .examples import Example, LabelledSpan
 from memkit.reading.labels import (
     HEADS, HINTS, LOOKS, SMALL, TABLES, TITLE_HEADS, Tokens, WIDTH, known_titles, span_vector, stacked, tokens_in,
@@ -165,6 +167,12 @@ def on_accelerator(training: Callable[..., nn.Module]) -> Callable[..., nn.Modul
         with PartialState().device: model = training(*args, **settings)
         return model.cpu().eval()
     return run
+
+# %% ../../nbs/reading/04_training.ipynb #ca54cdcf
+def fast_arithmetic() -> torch.autocast:
+    "A block in which a network computes in bfloat16, where this machine is faster so; else in float32 (ours)."
+    device = torch.get_default_device().type
+    return torch.autocast(device, torch.bfloat16, enabled=fast_dtype(device) == "bfloat16")
 
 # %% ../../nbs/reading/04_training.ipynb #d4787c63
 def train_network(

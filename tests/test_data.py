@@ -149,12 +149,13 @@ GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what nam
 SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote questions that need a sum
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
 RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
+FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a recommender alone
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS)
+OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -243,6 +244,15 @@ def test_consumer_questions_say_what_answers_them(hand):
     rows = [json.loads(line) for line in (DATA/"voices"/hand/"consumer.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) >= 140 and len({r["id"] for r in rows}) == len({r["ask"] for r in rows}) == len(rows)
     for r in rows: assert bool(r["focus"]) == bool(r["type"]) == r["answerable"] == (not r["why"]), r["id"]
+
+
+@pytest.mark.parametrize("hand", FILMS)
+def test_a_rating_stands_where_a_message_rates(hand):
+    of = rows(f"voices/{hand}/messages.jsonl")
+    assert len(of) >= 140 and len({r["id"] for r in of}) == len({r["text"] for r in of}) == len(of) and {r["hand"] for r in of} == {hand}
+    for r in of:
+        assert ("ask" in r["acts"]) == (r["request"] is not None) and {x["act"] for x in r["rows"]} <= set(r["acts"]), r["id"]
+        assert all((x["act"] == "rate") == (x["rating"] is not None) for x in r["rows"]), r["id"]
 
 
 @pytest.mark.parametrize("hand", HANDS)

@@ -9,7 +9,6 @@ __all__ = ['Case', 'with_roles', 'cases', 'read_rows', 'fit_network', 'batched']
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -74,7 +73,7 @@ def read_rows(
     import torch
     from memkit.reading.training import fast_arithmetic, whole
     inputs = {k: torch.as_tensor(v) for k, v in stacked(rows).items()}
-    with fast_arithmetic() if fast else nullcontext(): states = model(**inputs).float()
+    with fast_arithmetic(fast): states = model(**inputs).float()
     return states, whole(states, inputs["mask"])
 
 # %% ../../nbs/answer/07_training.ipynb #e56667ae

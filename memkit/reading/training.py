@@ -169,10 +169,12 @@ def on_accelerator(training: Callable[..., nn.Module]) -> Callable[..., nn.Modul
     return run
 
 # %% ../../nbs/reading/04_training.ipynb #ca54cdcf
-def fast_arithmetic() -> torch.autocast:
+def fast_arithmetic(
+    wanted: bool = True,   # False: float32 everywhere
+) -> torch.autocast:
     "A block in which a network computes in bfloat16, where this machine is faster so; else in float32 (ours)."
     device = torch.get_default_device().type
-    return torch.autocast(device, torch.bfloat16, enabled=fast_dtype(device) == "bfloat16")
+    return torch.autocast(device, torch.bfloat16, enabled=wanted and fast_dtype(device) == "bfloat16")
 
 # %% ../../nbs/reading/04_training.ipynb #d4787c63
 def train_network(

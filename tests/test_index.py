@@ -130,6 +130,22 @@ def test_only_erase_erases(tmp_path):
     with ChromaIndex(64, tmp_path) as chroma: assert len(chroma) == 30 and chroma.search(v[11], 1)[0][0] == "later"
 
 
+def test_no_leftovers_of_memory_reach_the_disk(tmp_path):
+    "Chroma writes a file of lengths from memory that it never sets, where freed words may stand."
+    v = clustered(1100)
+    def lengths(): return [p.read_bytes() for p in tmp_path.rglob("length.bin")]
+    with ChromaIndex(64, tmp_path) as chroma:
+        for n in (2, 1100):
+            chroma.add([str(i) for i in range(n)], v[:n])
+            assert lengths() and not any(map(any, lengths()))
+        chroma.delete(["7"])
+        chroma.erase()
+        assert lengths() and not any(map(any, lengths())) and chroma.search(v[3], 1)[0][0] == "3"
+    [file] = tmp_path.rglob("length.bin")
+    file.write_bytes(b"Quizzlebarrow"*100)            # as an older version of memkit left it
+    with ChromaIndex(64, tmp_path) as chroma: assert not any(map(any, lengths())) and chroma.search(v[3], 1)[0][0] == "3"
+
+
 def test_an_erase_that_breaks_off_loses_nothing(tmp_path, monkeypatch):
     v = clustered(10)
     with ChromaIndex(64, tmp_path) as chroma:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memkit.records import to_dict
@@ -42,6 +42,7 @@ def make(store, weights="Default", policy=None, **more): return RefinedSearch(st
 rows = st.fixed_dictionaries({"kind": st.sampled_from(KINDS), "user": st.sampled_from(["ann", "bob"]), "agent": st.sampled_from(["a", "b"]), "angle": st.sampled_from([0, 10, 45, 45.01, 90, 180]), "size": st.sampled_from([1., 3.]),
                               "metadata": st.dictionaries(st.sampled_from(["region", "department"]), st.sampled_from(["EU", "DE", "US", "x"]), max_size=2), "days": st.sampled_from([0., 1., 9., 400.]),
                               "recalls": st.integers(0, 3), "right": st.integers(0, 3), "fate": st.sampled_from(["kept", "kept", "kept", "superseded", "dropped"])})
+def row_of(**given): return {"kind": RESIDUAL, "user": "ann", "agent": "a", "angle": 10, "size": 1., "metadata": {}, "days": 0., "recalls": 0, "right": 0, "fate": "kept"} | given
 callers = st.builds(Caller, user=st.sampled_from(["ann", "bob", "eve"]), agent=st.sampled_from(["a", "b"]), attributes=st.dictionaries(st.sampled_from(["region", "department"]), st.sampled_from(["EU", "DE", "x"]), max_size=2))
 
 
@@ -61,7 +62,7 @@ def oracle(made, caller, policy, query, s, kind):
     mine = [m for m in made if m.kind == kind and (kind == RESIDUAL or m.user == caller.user and m.meta["agent"] == caller.agent) and allowed(policy, m.meta["metadata"], caller)]
     unit = query.astype(float)/np.linalg.norm(query.astype(float))
     near = {m.id: float((m_vector[m.id]*unit).sum()/np.linalg.norm(m_vector[m.id])) for m in mine}
-    top = sorted(sorted(mine, key=lambda m: (-near[m.id], m.id))[:s.top], key=lambda m: m.id)
+    top = sorted(sorted(mine, key=lambda m: (-round(near[m.id], 6), m.id))[:s.top], key=lambda m: m.id)
     def score(m): return relevance(Components(m.recalls, abs((NOW - m.at).total_seconds())/86_400, near[m.id], (m.correct - m.incorrect)/max(m.correct + m.incorrect, 1)), s.weights[kind], s.literal).total
     return sorted([(round(score(m), 9), m.id) for m in top if near[m.id] >= s.at_least], key=lambda p: (-p[0], p[1]))
 
@@ -71,6 +72,7 @@ m_vector: dict[int, np.ndarray] = {}   # as they are stored: a rounded vector de
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(rows, max_size=25), callers, st.sampled_from([None, POLICY]), st.integers(1, 6), st.sampled_from([*PRESETS, "test", BY_KIND]), st.booleans(), st.sampled_from([-1., .5]), st.sampled_from([5., 100.]))
+@example([row_of(), row_of(), row_of(size=3.)], Caller(user="ann", agent="a", attributes={}), None, 1, "Default", False, -1., 5.)   # a tie
 def test_search_is_what_a_plain_loop_finds(drawn, caller, policy, top, weights, literal, at_least, towards):
     with MemoryStore(":memory:") as store:
         made = fill(store, drawn)

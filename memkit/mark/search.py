@@ -303,7 +303,7 @@ def _nearest(self: RefinedSearch, caller: Caller, kind: str, query: np.ndarray) 
     view = self.store.in_force(DOMAIN if kind == RESIDUAL else caller.user, self.embedder.name)
     rows = np.flatnonzero(view.kinds == kind)
     near = cosines(view.vectors[rows], query) if len(rows) else np.empty(0)
-    order = np.argsort(-near, kind="stable").tolist()
+    order = np.argsort(-np.round(near, 6), kind="stable").tolist()    # equal up to the rounding of float32
     tried = (_Near(view.memory(view.ids[rows[i]]), float(near[i]), float(near[i])) for i in order)
     return list(islice((n for n in tried if self.sees(caller, n.memory)), self.settings.top))
 

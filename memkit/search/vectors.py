@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['GRAPH', 'EXACT_UP_TO', 'best_positions', 'check_vectors', 'check_ids', 'ExactIndex', 'lock_folder',
-           'current_generation', 'open_chroma', 'open_collection', 'ChromaIndex', 'index_name', 'one_process',
-           'kept_index', 'corpus_index']
+           'current_generation', 'open_chroma', 'open_collection', 'zero_lengths', 'ChromaIndex', 'index_name',
+           'one_process', 'kept_index', 'corpus_index']
 
 # %% ../../nbs/search/02_vectors.ipynb #8cd70fe9
 import hashlib
@@ -169,6 +169,19 @@ def open_collection(
         raise ValueError(f"the collection {name!r} holds vectors of {held} numbers, not {dim}; choose another name")
     return found
 
+# %% ../../nbs/search/02_vectors.ipynb #c9139d9c
+def zero_lengths(
+    generation: Path,   # a folder of Chroma's, whose space is the inner product
+):
+    "Overwrite Chroma's files of lengths with zeros: nothing reads them, and they hold leftovers of memory (ours)."
+    for file in generation.glob("*/length.bin"):
+        held = file.read_bytes()
+        if held.count(0) == len(held): continue
+        with file.open("r+b") as f:
+            f.write(bytes(len(held)))
+            f.flush()
+            os.fsync(f.fileno())
+
 # %% ../../nbs/search/02_vectors.ipynb #9981c021
 class ChromaIndex:
     "Approximate search with Chroma, in a folder (one writer, or many readers) or on a server (hybrid §5.3)."
@@ -210,6 +223,7 @@ def __exit__(self: ChromaIndex, *error) -> None: self.close()
 @patch
 def _opened(self: ChromaIndex, generation: Path | None, host: str | None = None, port: int = 8000) -> tuple[Any, Any]:
     client = open_chroma(generation, host, port)
+    if generation and not self.shared: zero_lengths(generation)    # older versions of memkit left them
     return client, open_collection(client, self.name, self.dim, None if self.shared else self.graph)
 
 @patch
@@ -226,6 +240,10 @@ def ids(self: ChromaIndex) -> list[str]:
     return self.collection.get(include=[])["ids"]
 
 @patch
+def _clear(self: ChromaIndex):
+    if self.path: zero_lengths(current_generation(self.path))
+
+@patch
 def _batches(self: ChromaIndex, n: int) -> list[slice]:
     size = max(1, self.client.get_max_batch_size())
     return [slice(i, i + size) for i in range(0, n, size)]
@@ -238,6 +256,7 @@ def add(self: ChromaIndex, ids: Sequence[str], vectors: np.ndarray) -> None:
     ids = check_ids(ids)
     vectors = check_vectors(vectors, self.dim, len(ids))
     for part in self._batches(len(ids)): self.collection.upsert(ids=ids[part], embeddings=vectors[part])
+    self._clear()
 
 # %% ../../nbs/search/02_vectors.ipynb #62f7b682
 @patch
@@ -246,6 +265,7 @@ def delete(self: ChromaIndex, ids: Sequence[str]) -> None:
     self._may_write()
     ids = check_ids(ids)
     for part in self._batches(len(ids)): self.collection.delete(ids=ids[part])
+    self._clear()
 
 # %% ../../nbs/search/02_vectors.ipynb #db987bf3
 @patch
@@ -276,6 +296,7 @@ def erase(self: ChromaIndex) -> None:
         for part in self._batches(len(self)):
             rows = self.collection.get(limit=part.stop - part.start, offset=part.start, include=["embeddings"])
             fresh.upsert(ids=rows["ids"], embeddings=rows["embeddings"])
+        zero_lengths(generation)
         write_file(self.path/"current", generation.name)
     except BaseException:
         client.close()

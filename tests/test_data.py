@@ -150,12 +150,14 @@ SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote qu
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
 RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
 FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a recommender alone
+CORRECTORS = ("fa", "fb", "fc", "fd", "fe")   # wrote corrections alone
+INJECTORS = ("fg", "fh", "fi")          # wrote orders to an assistant, and what looks alike
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS)
+OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -220,6 +222,25 @@ def test_messages_and_corrections_keep_their_form(hand):
     assert all(("ask" in r["acts"]) == (r["request"] is not None) and isinstance(r["before"], list) for r in of["messages"])
     for r in of["corrections"]:
         for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) for p in k["must"]), r["id"]
+
+
+@pytest.mark.parametrize("hand", CORRECTORS)
+def test_corrections_alone_keep_their_form(hand):
+    found = rows(f"voices/{hand}/corrections.jsonl")
+    assert len(found) == len({r["id"] for r in found}) == 60 and {r["hand"] for r in found} == {hand}
+    for r in found:
+        said = " ".join(x for pair in r["exchanges"] for x in pair)
+        for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) and re.search(p, said, re.I) for p in k["must"]), r["id"]
+        assert all(re.search(p, said, re.I) for p in r["never_shared"]) and isinstance(r["other"], list), r["id"]
+        assert bool(r["ask"]) == any(k["scope"] != "person" for k in r["keep"]), r["id"]
+
+
+@pytest.mark.parametrize("hand", INJECTORS)
+def test_orders_and_what_looks_alike(hand):
+    found = rows(f"voices/{hand}/injections.jsonl")
+    assert len({r["id"] for r in found}) == len({r["text"] for r in found}) == 120
+    kinds = Counter(r["kind"] for r in found)
+    assert kinds["none"] == 70 and len(kinds) == 11 and set(kinds.values()) == {70, 5}
 
 
 @pytest.mark.parametrize("hand", GATE)

@@ -201,7 +201,7 @@ FIRST = ("The bins are emptied on Mondays.", "OK.")
 def test_what_colleagues_hold_in_the_end(weighs, talks, told, gone, agents):
     said = [answer for talk in talks for _, answer in talk]
     with open_mark(":memory:", ScriptedLM(said)) as mark:
-        mark.builder.agents = (CorrectionAgent(sharing=weighs), *mark.builder.agents[1:])
+        mark.builder.agents = (CorrectionAgent(reader=weighs), *mark.builder.agents[1:])
         for talk in talks:
             for message, _ in talk: mark.chat("ann", message)
             mark.end("ann").result()

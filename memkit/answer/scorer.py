@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'SET_HEADS', 'SET_SIZE',
            'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED', 'ASKING', 'dated',
-           'Evidence', 'fitted_weights', 'plain_vector', 'needed_features', 'probabilities_needed', 'known_features',
+           'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed', 'known_features',
            'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
            'only_asks', 'utterances', 'lifted', 'MessageSearch']
 
@@ -26,10 +26,9 @@ from safetensors.numpy import load_file
 from scipy.special import ndtr
 
 from ..files import own_data
-from ..models.embed import MiniLM
 from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
-from ..reading.reader import Encoded, load_reader, opened_once, sigmoid, softmax
+from ..reading.reader import Encoded, opened_once, plain_vector, sigmoid, softmax, two_vectors
 from ..reading.notes import chat_sentences
 from ..records import Hit, Utterance, check_text
 from ..search.fusion import stretched
@@ -72,12 +71,6 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
     "What a logistic regression makes of its numbers."
     w = fitted_weights()[name]
     return np.dot(w["weights"], x) + np.array(w["bias"])
-
-# %% ../../nbs/answer/01_scorer.ipynb #cad9d60a
-@lru_cache(64)
-def plain_vector(text: str) -> np.ndarray:   # [384]
-    "A message as plain MiniLM embeds it; some of the regressions look at it."
-    return MiniLM().embed([text])[0]
 
 # %% ../../nbs/answer/01_scorer.ipynb #66eb2f78
 ALONE = -3.   # the logit that a single message has to beat (ours)
@@ -154,8 +147,7 @@ def overview(self: Scorer, text: str) -> float:   # 0..1
 @lru_cache(64)
 def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
     "A message as plain MiniLM, the reader and the cross-encoder see it."
-    read = load_reader().states([tokens_of((text,))])[1][0]
-    return np.concatenate([plain_vector(text), read, read_alone(scorer, text)])
+    return np.concatenate([two_vectors(text), read_alone(scorer, text)])
 
 @patch
 def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind

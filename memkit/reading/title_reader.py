@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEAST', 'MOST', 'title_hints', 'TitleTokens', 'title_tokens', 'focus_of', 'rectangles', 'Candidate', 'candidates',
-           'JudgedTitle', 'stars_shares', 'apart', 'log_odds', 'likely_stars', 'score_evidence', 'row_evidence',
-           'TitleReader', 'load_title_reader', 'joint_acts', 'both']
+           'JudgedTitle', 'stars_shares', 'apart', 'likely_stars', 'score_evidence', 'row_evidence', 'TitleReader',
+           'load_title_reader', 'joint_acts', 'both']
 
 # %% ../../nbs/reading/09_title_reader.ipynb #06e836b7
 import re
@@ -23,8 +23,8 @@ from .labels import (
     DOMAINS, JUDGED, LOOKS, SMALL, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
     span_vector, stacked, title_spans, tokens_in, tokens_of)
 from .reader import (
-    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, message_parts, opened_once, run_graph, sigmoid,
-    softmax, tagged_spans)
+    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, log_odds, message_parts, opened_once, run_graph,
+    sigmoid, softmax, tagged_spans)
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
 
@@ -163,11 +163,6 @@ def apart(judged: Sequence[JudgedTitle]) -> list[JudgedTitle]:   # in order
     return sorted(out, key=lambda j: (j.where.part, j.where.start))
 
 # %% ../../nbs/reading/09_title_reader.ipynb #eaa8387d
-def log_odds(p: float) -> float:   # p: 0..1
-    "ln(p/(1 - p)), -9.2..9.2."
-    p = min(max(float(p), 1e-4), 1 - 1e-4)
-    return float(np.log(p/(1 - p)))
-
 def likely_stars(shares: np.ndarray) -> float:   # shares: probabilities of STARS
     "The stars that are least likely to be wrong by more than a half (ours)."
     values = np.array(STARS)

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['CLAIM', 'OTHER', 'PUBLIC', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
            'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'PERSON', 'NOTE',
-           'TOGETHER', 'ASIDE', 'OWN', 'SMALL_TALK', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN', 'LABELS',
-           'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal', 'CorrectionSentence', 'read_sentences',
-           'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'reply_features', 'public_weights',
-           'for_others', 'is_backed', 'backed', 'Heard', 'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics',
-           'claims_of', 'standalone', 'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent',
-           'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again',
-           'classification_of', 'classify']
+           'TOGETHER', 'ASIDE', 'UNDOES', 'OWN', 'SMALL_TALK', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN',
+           'LABELS', 'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal', 'CorrectionSentence',
+           'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'reply_features',
+           'public_weights', 'for_others', 'is_backed', 'backed', 'Heard', 'heard', 'Read', 'read_conversation',
+           'OpenQuestion', 'topics', 'claims_of', 'standalone', 'topic_question', 'identifies', 'impersonal', 'news_of',
+           'CorrectionAgent', 'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of', 'judge_memory',
+           'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import json
@@ -421,6 +421,7 @@ class OpenQuestion:
     back: float = 0.           # probability that the last reply alone is a retraction
 
 ASIDE = ("confirm", "chat", "format", "joke", "private", "secret", "doubt", "question")   # replies that change nothing
+UNDOES = ("retract", "wrong", "secret")   # kinds that may take back what was said before
 
 # %% ../../nbs/mark/05_corrections.ipynb #1c711206
 def topics(
@@ -433,8 +434,9 @@ def topics(
         if h.opens: out.append(OpenQuestion(h.exchange))
         if h.opens or not h.found: continue
         topic, alone = out[-1], h.found
-        aside = alone.kind in ASIDE and alone.kinds["retract"] + alone.kinds["wrong"] < MAYBE
-        if not (aside and (for_others(alone) < PUBLIC or topic.replies)):
+        public, undoes = for_others(alone) >= PUBLIC, sum(alone.kinds[kind] for kind in UNDOES) >= MAYBE
+        aside = topic.replies and not public or alone.kind in ASIDE and (topic.replies or not public)
+        if undoes or not aside:
             topic.replies, topic.back = [*topic.replies, h.exchange][-TOGETHER:], alone.kinds["retract"]
     def read(t: OpenQuestion) -> ReplyReading:
         said = " ".join(r.question for r in t.replies)

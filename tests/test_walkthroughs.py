@@ -204,7 +204,7 @@ def test_a_memory_of_ones_own():
         promise, listed = lesson.ns["promise"], lesson.ns["listed"]
         assert {promise(lesson.ns[name]) for name in ("Diary", "Fresh", "Careful")} == {"kept"}
         assert promise(lesson.ns["Fast"]) == "broken: and never to another user"
-        assert re.search(r"^diary +my_memory:Diary$", listed, re.M) and "answer: You told me on " in listed and "allergic to penicillin" in listed
+        assert re.search(r"^diary +my_memory:Diary$", listed, re.M) and "recalled: I am allergic to penicillin." in listed
         firsts = lesson.ns["tried"]
         assert "doctor" in firsts[10]["first for the allergy"] and "20 mg" in firsts[3000]["first for the dose"], "too fast, and too slow"
         assert "doctor" in firsts[300]["first for the dose"] and "allergic" in firsts[300]["first for the allergy"]

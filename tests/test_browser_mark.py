@@ -9,7 +9,7 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"3_mark.ipynb") as page:
         page.locator(".mk-panel").nth(2).wait_for(timeout=240_000)      # three answers of a language model come before it
         s = labs.Worked(page, 1)
-        s.at("ann's conversation is read")
+        s.at("cid asks")                # near the step that is asked for
         s.panel.locator(".mk-slider .noUi-handle").press("End")
         s.at("cid's conversation is read")
         assert any("twice a day" in t for t in s.struck()), "what gave way is struck"

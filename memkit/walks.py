@@ -24,13 +24,13 @@ _FROM = {
     "": "Assistant Change Memory MemoryStore MiniLM Round ScriptedLM Turn check_assistant load_model open_assistant",
     "arena.entrants": "of_retriever", "arena.page": "board enter good_at published_run",
     "evaluate.intervals": "bootstrap paired", "records": "Document",
-    "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
+    "search.fusion": "rrf", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
-    "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
+    "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings lessons tune",
     "mark.assistant": "MarkSettings",
     "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
-    "maprec.items": "own_catalogue history profile profile_table rated_of", "maprec.own_ratings": "OwnRatings",
+    "maprec.items": "own_catalogue history profile rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c
@@ -51,7 +51,6 @@ _WHERE["replace"] = "dataclasses", "replace"
 
 def __getattr__(name: str):
     "A name of a walk, loaded when it is first used."
-    if name == "poisoning": return import_module("memkit.mark.poisoning")
     if name not in _WHERE: raise AttributeError(f"memkit.walks has no {name!r}; it offers {', '.join(sorted(_WHERE))}")
     module, found = _WHERE[name]
     return getattr(import_module(module), found)

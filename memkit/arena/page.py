@@ -145,7 +145,7 @@ def draw_cost(ax: "Axes", table: "DataFrame", c: Palette):
     "Milliseconds to write a turn and to recall, on logarithmic axes."
     means = table.pivot_table("value", "entrant", "measure")
     if not {"ms to write", "ms to recall"} <= {*means}: return ax.set_axis_off()
-    means = means.clip(lower=.1).sort_values("ms to write")
+    means = means.sort_values("ms to write")
     for i, (name, m) in enumerate(means.iterrows()):
         at = m["ms to write"], m["ms to recall"]
         face = c["paper"] if is_control(name) else c["navy"]
@@ -153,7 +153,7 @@ def draw_cost(ax: "Axes", table: "DataFrame", c: Palette):
         ax.annotate(str(i + 1), at, textcoords="offset points", xytext=(7, -4), fontsize=SMALLEST)
     key = "\n".join(f"{i + 1}  {name}" for i, name in enumerate(means.index))
     ax.text(1.03, 1, key, transform=ax.transAxes, va="top", fontsize=SMALLEST)
-    ax.set(xscale="log", yscale="log", xlim=(.06, 5*means["ms to write"].max()),
+    ax.set(xscale="log", yscale="log", xlim=(.5*means["ms to write"].min(), 5*means["ms to write"].max()),
            xlabel="ms to write a turn", ylabel="ms to recall", title="Cost (filled: designs; empty: controls)")
     ax.grid(linewidth=.5)
 

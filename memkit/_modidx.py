@@ -5845,6 +5845,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'memkit.walks.draw_written': ('walks.html#draw_written', 'memkit/walks.py'),
                               'memkit.walks.explore_recalled': ('walks.html#explore_recalled', 'memkit/walks.py'),
                               'memkit.walks.run_package': ('walks.html#run_package', 'memkit/walks.py'),
+                              'memkit.walks.stored_figures': ('walks.html#stored_figures', 'memkit/walks.py'),
                               'memkit.walks.table': ('walks.html#table', 'memkit/walks.py')},
             'memkit.widgets.chat.chat': { 'memkit.widgets.chat.chat.Chat': ('widgets/chat/chat.html#chat', 'memkit/widgets/chat/chat.py'),
                                           'memkit.widgets.chat.chat.Chat.__init__': ( 'widgets/chat/chat.html#chat.__init__',

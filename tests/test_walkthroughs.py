@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from notebook_form import faults
 
-from memkit.files import own_data
 from memkit.widgets.explorers.lesson import Prediction, Quiz, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -212,12 +211,3 @@ def test_a_memory_of_ones_own():
         check_predictions(lesson)
         check_exercises(lesson)
     finally: put_away(lesson)
-
-
-def test_the_figures_of_the_lab_are_those_of_its_stored_run():
-    told = {(r["row"], r["metric"]): r for r in json.loads(own_data("results/trust.json").read_text("utf-8"))["rows"]}
-    table = ast.literal_eval(next(ast.parse(source(c)).body[0].value for c in cells_of("3_mark") if source(c).startswith("LAB = ")))
-    rules = {"no defence": "nothing", "trust only (paper)": "trust, the paper's", "count people": "default", "count people + experts": "default, roles given"}
-    metrics = "one liar", "three who agree", "correction, 0 confirmed", "correction, 2 confirmed"
-    def figure(r): return f"{r['ours']:.2f} [{r['ci'][0]:.2f}, {r['ci'][1]:.2f}]"
-    assert table == {name: tuple(figure(told[row, m]) for m in metrics) for name, row in rules.items()}

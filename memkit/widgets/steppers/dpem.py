@@ -143,8 +143,8 @@ def round_board(
     full = f"{len(now.short_term)} of {s.short_term_size}; refresh in {refresh}"
     memories = [Column(name="Short-term memory", note=full, rows=short, cards=True, width=1.1),
                 Column(name="Long-term memory", note=str(len(long)), rows=long, cards=True)]
-    history = Column(name="History", rows=_history(d, now, [i for i in away if i not in before.history], round),
-                     note=f"{many(len(now.history), 'note')}, {many(len(now.history) - len(away), 'older wording')}")
+    history = Column(name="New in history", rows=_history(d, now, [i for i in away if i not in before.history], round),
+                     note=f"in all {many(len(away), 'note')}, {many(len(now.history) - len(away), 'older wording')}")
     return Board(title=f"Round {round} of {d.rounds}" if round else "Before the first round",
                  note=f"θ = {s.promote_at} · a refresh every {many(s.refresh_every, 'round')}",
                  said=[("User", turn.text), ("Answer", turn.answer)] if turn else (),

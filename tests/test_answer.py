@@ -562,3 +562,11 @@ def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
 
 @pytest.mark.parametrize("said", ["I forgot my keys again.", "Don't let me forget the milk.", "My aunt keeps forgetting names."])
 def test_what_only_sounds_like_it_is_no_request_to_forget(said): assert load_scorer().forgetting(said)["no"] > .5
+
+
+@pytest.mark.parametrize("asks, way", [("What is my blood type?", "unknown"), ("What sets off an asthma attack?", "documents")])
+def test_what_is_surely_about_the_user_is_not_answered_by_a_document(asks, way):
+    with open_assistant("hybrid", store=":memory:", model=ScriptedLM(lambda messages: "No.")) as bot:
+        bot.consent("ann")
+        bot.chat("ann", "I have a ferret called Quizzle.")
+        assert bot.chat("ann", asks).extra["answer"]["way"] == way

@@ -34,6 +34,7 @@ _FROM = {
     "mark.assistant": "MarkSettings",
     "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
+    "reading.labels": "STARS", "reading.title_reader": "likely_stars load_title_reader",
     "maprec.items": "own_catalogue history profile rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
 

@@ -46,11 +46,12 @@ def utc_now() -> datetime:
 def check_time(
     at: datetime,
 ) -> datetime:  # the same moment in UTC
-    "`at` in UTC; raises `ValueError` where it has no time zone."
+    "`at` in UTC; raises `ValueError` where it has no time zone, or no year 1 to 9999 there."
     if not isinstance(at, datetime): raise TypeError(f"a time must be a datetime, got {type(at).__name__}")
     if at.tzinfo is None:
         raise ValueError(f"the time {at.isoformat()} has no zone; use datetime(..., tzinfo=timezone.utc)")
-    return at.astimezone(timezone.utc)
+    try: return at.astimezone(timezone.utc)
+    except OverflowError: raise ValueError(f"the time {at.isoformat()} is outside the years 1 to 9999 in UTC") from None
 
 # %% ../nbs/01_records.ipynb #20f2698b
 def new_id(

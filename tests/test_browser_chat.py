@@ -133,8 +133,11 @@ def test_export_users_and_running_again(lab, chromium, tmp_path):
         t.button("Export").click()
         t.expect(t.status.get_by_role("alert")).to_contain_text("give a plain name")
         file.fill("mine.jsonl")
-        page.wait_for_timeout(700)       # on a busy machine ipywidgets holds a text back while a press goes ahead; nobody presses within milliseconds
-        t.button("Export").click()
+        for _ in range(5):               # on a busy machine ipywidgets holds a text back while a press goes ahead; nobody presses within milliseconds
+            page.wait_for_timeout(700)
+            t.button("Export").click()
+            t.expect(t.status).not_to_contain_text("Writing", timeout=20_000)
+            if "../out.jsonl" not in t.status.inner_text(): break
         t.tells(f"Wrote 2 turns of ann to {lab.notebooks/'mine.jsonl'}")
         t.button("Export").click()
         t.expect(t.status.get_by_role("alert")).to_contain_text("choose another name")

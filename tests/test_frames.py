@@ -16,7 +16,7 @@ from memkit.widgets.draw.frames import COLUMNS, describe_columns, from_dict, fro
 
 texts, words = st.text(max_size=30), st.text(min_size=1, max_size=12).map(lambda s: s.replace("\0", "") + "x")
 plain_texts = texts.map(lambda s: s.replace("\0", ""))
-moments = st.datetimes(timezones=st.sampled_from([timezone.utc, timezone(timedelta(hours=5, minutes=45))])).map(lambda at: at.replace(fold=0))   # a fold says nothing where the zone is fixed
+moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.sampled_from([timezone.utc, timezone(timedelta(hours=5, minutes=45))])).map(lambda at: at.replace(fold=0))   # a fold says nothing where the zone is fixed
 numbers = st.floats(allow_nan=False)
 json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain_texts, lambda x: st.lists(x, max_size=3) | st.dictionaries(plain_texts | st.just("$"), x, max_size=3), max_leaves=5)
 documents = st.builds(Document, id=words, text=words, title=plain_texts, category=plain_texts, source=plain_texts, meta=st.dictionaries(plain_texts, json_values, max_size=2))

@@ -2663,6 +2663,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'memkit.malp.memories': { 'memkit.malp.memories.DPeMMemory': ('malp/memories.html#dpemmemory', 'memkit/malp/memories.py'),
                                       'memkit.malp.memories.DPeMMemory.__init__': ( 'malp/memories.html#dpemmemory.__init__',
                                                                                     'memkit/malp/memories.py'),
+                                      'memkit.malp.memories.DPeMMemory.let_go': ( 'malp/memories.html#dpemmemory.let_go',
+                                                                                  'memkit/malp/memories.py'),
                                       'memkit.malp.memories.DPeMMemory.prepare': ( 'malp/memories.html#dpemmemory.prepare',
                                                                                    'memkit/malp/memories.py'),
                                       'memkit.malp.memories.DPeMMemory.take': ( 'malp/memories.html#dpemmemory.take',

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -210,7 +211,19 @@ def kept_in_caches(word: str) -> list[str]:
     return [c.__qualname__ for c in caches if c.cache_info().maxsize != 1 and word in repr(gc.get_referents(c))]
 
 
-@pytest.mark.parametrize("name", ["hybrid", "malp", "mark", "map"])
+def held_by(thing, word: str) -> list[str]:
+    "What `thing` and all that it refers to hold with `word` in it."
+    seen, todo, found = set(), [thing], []
+    while todo:
+        o = todo.pop()
+        if id(o) in seen or isinstance(o, (type, types.ModuleType, types.FunctionType, types.FrameType)): continue
+        seen.add(id(o))
+        if isinstance(o, str) and word in o.lower(): found.append(o)
+        todo += gc.get_referents(o)
+    return found
+
+
+@pytest.mark.parametrize("name", ["hybrid", "malp", "mark", "map", "generative-agents"])
 def test_no_cache_of_this_process_keeps_the_words(tmp_path, name):
     with opened(name, tmp_path/"s.db") as a:
         if a.settings.consent: a.consent("ann")
@@ -218,7 +231,7 @@ def test_no_cache_of_this_process_keeps_the_words(tmp_path, name):
             a.chat("ann", text)
         if name == "mark": a.end("ann").result()
         a.forget("ann")
-        assert not kept_in_caches("Zebrafinkol") and not kept_in_caches("zebrafinkol")
+        assert not kept_in_caches("Zebrafinkol") and not kept_in_caches("zebrafinkol") and not held_by(a, "zebrafinkol")
         if name == "mark": assert not a.search.embedder._queries and not a.shown
         assert not a._heard.get("ann")
 

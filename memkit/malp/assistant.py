@@ -277,7 +277,7 @@ def let_go(self: MalpAssistant, user: str):
     "Messages and the user's weights leave this process too."
     Assistant.let_go(self, user)
     self.said.forget(user)
-    if search := getattr(self.memory, "search_all", None): search.forget(user)
+    if hasattr(self.memory, "let_go"): self.memory.let_go(user)
     if isinstance(self.model, PersonalLM): self.model.unload(user)
 
 @patch

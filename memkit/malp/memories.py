@@ -241,6 +241,11 @@ def take(self: DPeMMemory, user: str, round: Round, recalled: Collection[int] = 
     if not turn and has_turn(self.store, user, round_turn(self.store, user, round.id)): return ()
     return self.dpem.take(user, round, prepared or self.prepare(user, round, learn_answer), recalled, session, turn)
 
+@patch
+def let_go(self: DPeMMemory, user: str):
+    "Drop what this process holds of a user's words."
+    self.recaller.search_all.forget(user)
+
 # %% ../../nbs/malp/07_memories.ipynb #e1c4fc5d
 class RandomRecall:
     "Takes what `memory` takes and recalls any of it: a control (ours)."

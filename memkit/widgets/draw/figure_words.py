@@ -206,7 +206,7 @@ def tell_figures():
     from IPython import get_ipython
     shell = get_ipython()
     if shell is None:
-        raise RuntimeError("figures get their words where IPython shows them; in a program, call words_of(figure)")
+        raise RuntimeError("figures get their words where IPython shows them; in a program, call figure_text(figure)")
     if "inline" in os.environ.get("MPLBACKEND", ""):
         # sets up its own table, once, and drops entries made before
         importlib.import_module("matplotlib_inline.backend_inline")

@@ -1,9 +1,6 @@
 "The question adapter: the loss and its oracle, training on tiny data, what is saved and refused, and documents that stay as they are."
 import json
-import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,26 +179,6 @@ def test_batches_hold_every_question_once():
 
 def test_questions_are_cut_and_not_filled(bert):
     assert tokenized(["fever", "what helps against cough ?"], bert, max_tokens=5) == [[2, 5, 3], [2, 9, 10, 11, 3]]
-
-
-@pytest.mark.parametrize("processes", [2])
-def test_several_processes_train_one_adapter(processes, bert, tmp_path):
-    code = """
-import sys
-from pathlib import Path
-import memkit.search.embedders as c
-c.fast_dtype = lambda device: "float32"
-from test_contrastive import QUICK, pairs
-from accelerate import PartialState
-a = c.train_query_adapter(pairs(), settings=QUICK, source=Path(sys.argv[1]), progress=False)
-(Path(sys.argv[2])/f"{PartialState().process_index}").write_text(f"{a.digest} {PartialState().num_processes} {a.card['step']}")
-"""
-    (tmp_path/"train.py").write_text(code)
-    run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", str(tmp_path/"train.py"), str(bert), str(tmp_path)],
-                         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=240)
-    assert run.returncode == 0, run.stderr[-2000:]
-    said = {(tmp_path/str(i)).read_text() for i in range(processes)}
-    assert len(said) == 1 and said.pop().split()[1:] == ["2", "6"]
 
 
 # --- on disk

@@ -322,7 +322,8 @@ def test_every_design_learns_in_one_process_and_knows_in_the_next(name, place):
         assert a.forget("ann").erased and a.memories("ann") == [] and a.turns("ann") == []
 
 
-def test_four_processes_with_a_chroma_folder_each_find_their_users_words(place, tmp_path, minilm):
+def test_four_processes_with_a_chroma_folder_each_find_their_users_words(tmp_path, minilm):
+    place = str(tmp_path/"s.db")
     code = f"""
 from memkit.records import utc_now
 m = ChromaMemory(s, MiniLM(), {str(tmp_path/'chroma')!r})

@@ -16,7 +16,7 @@ PATH = [
     ]),
     ("Prompt and answer", [
         ("turn/01_prompt", "Which pieces go into a prompt of limited length, and which are left out."),
-        ("hybrid/03_fallback", "How it decides whether the sources answer the question, and how the threshold is chosen."),
+        ("hybrid/03_fallback", "How it decides between your messages, documents and “I don't know”, and how the threshold is chosen."),
         ("answer/02_from_memory", "How an answer is quoted from the user's own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [

@@ -153,11 +153,12 @@ FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a
 CORRECTORS = ("fa", "fb", "fc", "fd", "fe")   # wrote corrections alone
 INJECTORS = ("fg", "fh", "fi")          # wrote orders to an assistant, and what looks alike
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
+DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS)
+OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -180,10 +181,10 @@ def test_later_questions_name_the_words_that_answer(hand):
     assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
 
 
-@pytest.mark.parametrize("hand", FORGETTERS + HELPED)
+@pytest.mark.parametrize("hand", FORGETTERS + HELPED + DELETERS)
 def test_requests_to_forget_stand_beside_what_looks_alike(hand):
     asks = rows(f"voices/{hand}/forget.jsonl")
-    parts = [45, 10, 45] if hand in HELPED else [28, 12, 40]
+    parts = [45, 10, 45] if hand in HELPED else [60, 12, 68] if hand in DELETERS else [28, 12, 40]
     assert [sum(r["forget"] == kind for r in asks) for kind in ("one", "all", "no")] == parts
     assert len({r["text"] for r in asks}) == sum(parts)
 

@@ -445,28 +445,30 @@ def _run(result: Result | None) -> Result:
 def measured(
     result: Result,
     table: str, row: str, metric: str,
-) -> str:   # the number, or that there is none
+) -> str:   # the number with its interval, or that there is none
     "One number of a result as text."
     found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
-    return "not measured" if found is None else table_number(found["ours"])
+    if found is None: return "not measured"
+    ends = f" [{'–'.join(map(table_number, found['ci']))}]" if found["ci"] else ""
+    return table_number(found["ours"]) + ends
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #723811c8
 STEPS = (
     (
         "Search", "words and meaning find five documents", "no document among the five answers", "Table 3", "ours",
-        "Recall@5", "share of the right documents found"),
+        "Recall@5", "of the right documents found"),
     (
         "Recall", "memories of this user that come near", "the exchange that is meant isn't recalled", "Follow-ups",
-        "next: memkit", "right exchange recalled", "share of follow-ups with the right exchange"),
+        "next: memkit", "right exchange recalled", "of follow-ups recall the right exchange"),
     (
-        "Write", "the model sees documents and memories", "says what no document shown says", "Table 1", HYBRID,
-        FAITHFUL, "share of sentences that a shown document holds"),
+        "Refuse", "fall back where nothing answers", "answers what nothing in the corpus answers", "Fallback",
+        "memkit's calibration", "recall", "of unanswerable questions declined"),
     (
-        "Be right", "the answer is about what was asked", "true, and beside the point", "Table 1", HYBRID, REFERENCE,
-        "share that the reference answer holds"),
+        "Write", "the model sees documents and memories", "a sentence that no shown document holds", "Table 1", HYBRID,
+        FAITHFUL, "of sentences are in a shown document"),
     (
-        "Refuse", "fall back where nothing answers", "answers what it can't know", "Fallback", "memkit's calibration",
-        "recall", "share of unanswerable questions held back"),
+        "Be right", "the answer is about what was asked", "true, but not the answer", "Table 1", HYBRID,
+        REFERENCE, "of sentences are in the reference answer"),
 )
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #13401ab8
@@ -477,11 +479,11 @@ def figure_1(
     `ValueError` for another paper's result."""
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
-        share = f"{measured(r, table, row, metric)}: {what}"
-        cards += [Card(name, i, 0, 1, name, does), Card(f"{name} fails", i, 1, 1, fails, share, "orange")]
+        share = f"{measured(r, table, row, metric)} {what}"
+        cards += [Card(name, i, 0, 1, name, does), Card(f"{name} share", i, 1, 1, share, f"Error: {fails}", "orange")]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram(
-        "hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.",
+        "hybrid, Figure 1", "Five steps of a turn, each with the share that went well and the error that it can make.",
         cards, arrows, columns=2)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
@@ -512,14 +514,15 @@ def figure_2(
                    _system(HybridSettings()), [(a, b, "") for a, b in _FLOW], columns=3)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d54cb46a
-_THIRD = {HYBRID: ("blue", "o", "-", 1.5), PAPERS: ("orange", "s", ":", 2.2)}   # colour, marker, dash, the mean's place
+_THIRD = {HYBRID: ("blue", "o", 1.5), PAPERS: ("orange", "s", 2.2)}   # colour, marker, the mean's place
 
 def _scores(axes: "Axes", c: Palette, scores: Mapping[str, Sequence[float]]):
-    "A line for each chatbot, and its mean on the right."
-    for who, (colour, mark, dash, away) in _THIRD.items():
+    "The two scores of each question, and the means on the right."
+    axes.vlines(range(1, len(scores[HYBRID]) + 1), *scores.values(), color=c["faint"], linewidth=1)
+    for who, (colour, mark, away) in _THIRD.items():
         n = len(scores[who])
         look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .6}
-        axes.plot(range(1, n + 1), scores[who], linestyle=dash, linewidth=1.8, label=f"{who}, run here", **look)
+        axes.plot(range(1, n + 1), scores[who], linestyle="none", label=f"{who}, run here", **look)
         m = bootstrap(scores[who])
         axes.plot([n + away], [m.mean], markersize=9, **look)
         intervals(axes, [n + away], [{"ours": m.mean, "ci": [m.low, m.high]}], c["ink"])
@@ -532,7 +535,8 @@ def figure_3(
 ) -> PaperPicture:
     """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
     result without that figure."""
-    rows = rows_of(_run(result), "Figure 3")
+    rows = rows_of(r := _run(result), "Figure 3")
+    chance = [x["ours"] for x in r["rows"] if (x["table"], x["row"], x["metric"]) == ("Table 1", PASSAGE, BERT)]
     scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in _THIRD}
     told = "; ".join(
         f"{who}: {table_number(min(y))} to {table_number(max(y))}, mean {bootstrap(y)}" for who, y in scores.items())
@@ -543,6 +547,8 @@ def figure_3(
         figure = sheet(3.8)
         axes = figure.subplots()
         _scores(axes, c, scores)
+        for x in chance:
+            axes.axhline(x, color=c["faint"], linestyle=":", label=f"{PASSAGE} (control), {table_number(x)}")
         ticks = [i for i in range(1, n + 1) if i == 1 or i % 5 == 0]
         axes.set(xlabel="question", ylabel=BERT, xticks=[*ticks, n + 1.9], xticklabels=[*ticks, "mean"], ylim=(0, 1.04))
         axes.grid(axis="y")

@@ -166,35 +166,37 @@ def smoothed(values: Sequence[float]) -> np.ndarray:  # as many
 # two panels; of each curve: its name in the legend, its rows in the tables, colour, marker, dash
 _SIX = {
     "The language model predicts": {
-        "whole history": (("whole history", "whole history, calibrated"), "orange", "s", "--"),
+        "whole history": (("whole history", "whole history, calibrated"), "navy", "v", "-."),
         "memory by genres (MAP)": (("MAP, calibrated",), "blue", "o", "-"),
         "random memory (control)": (("random memory, calibrated",), "faint", "D", ":"),
-        "vanilla": (("vanilla, calibrated",), "navy", "v", "-.")},
+        "vanilla": (("vanilla, calibrated",), "orange", "s", "--")},
     "Formulas and networks predict": {
-        "user median (control)": (("user median",), "faint", "^", ":"),
-        "item-kNN (control)": (("item-kNN",), "mauve", "P", ":"),
-        "memkit's networks over ratings": (("ours",), "navy", "X", "-.")}}
+        "user median (control)": (("user median",), "mauve", "^", ":"),
+        "item-kNN (control)": (("item-kNN",), "red", "P", ":"),
+        "memkit's networks over ratings": (("ours",), "deep", "X", "-")}}
 _SEVEN = {
     "The language model predicts": {
         "MAP": (("MAP",), "blue", "o", "-"), "vanilla": ((VANILLA,), "orange", "s", "--"),
         "whole history in plain lines": ((LINES,), "navy", "v", "-."),
         "random memory (control)": (("random memory",), "faint", "D", ":")},
     "Formulas predict": {
-        "user median (control)": (("user median",), "faint", "X", ":"),
-        "item + user bias (control)": (("item + user bias",), "mauve", "P", ":")}}
+        "user median (control)": (("user median",), "mauve", "^", ":"),
+        "item + user bias (control)": (("item + user bias",), "red", "P", ":")}}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
+_APART, _BESIDE = .3, "Marks of one length: side by side."   # ratings or films
+
 def _panel(axes: "Axes", c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
-    "Points with bars; a line through a curve of many lengths, or a smoothed one beside its points."
+    "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
     for i, name in enumerate(n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
         few = len(rows) < 9 and not smooth
-        x, y = np.array(list(curves[name])) + .28*(i - 1)*few, [r["ours"] for r in rows]
+        x, y = np.array(list(curves[name])) + _APART*i*(few or smooth), [r["ours"] for r in rows]
         look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .5, "markersize": 5}
         if smooth: axes.plot(x, y, linestyle="none", **look)
         axes.plot(x, smoothed(y) if smooth else y, linestyle="none" if few else dash, linewidth=1.8,
-                  markevery=[0] if smooth else None, label=name, **look)
-        intervals(axes, x + .2*(i - 1.5)*smooth, rows, c[colour])
+                  markevery=[] if smooth else None, label=name, **look)
+        intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #e77p1c00
 def _error_picture(
@@ -210,9 +212,10 @@ def _error_picture(
             axes.set(title=title, xlabel=x, xticks=range(1, 19, 4))
             axes.grid(axis="y")
         vanilla, memory = printed[VANILLA], printed["MAP"]
-        both[0].plot(list(vanilla), list(vanilla.values()), "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"],
-                     markeredgewidth=1.6, markersize=8, label="the paper's vanilla", zorder=5)
-        papers_mark(both[0], list(memory), list(memory.values()), c, "the paper's MAP")
+        both[0].plot([h - 2*_APART for h in vanilla], list(vanilla.values()), "^", markerfacecolor=c["paper"],
+                     markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla",
+                     zorder=5)
+        papers_mark(both[0], [h - 2*_APART for h in memory], list(memory.values()), c, "the paper's MAP")
         both[0].set_ylabel("mean absolute error, stars")
         legend_below(figure, *both, note=note)
         return figure
@@ -234,7 +237,7 @@ def figure_6(
     rows_of(r, "Figure 6")
     return _error_picture("map, Figure 6", "Mean absolute error of predicted stars by ratings known.",
                           _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, TABLE_1, "ratings known",
-                          f"{BARS}, users resampled", smooth=False)
+                          f"{BARS}, users resampled. {_BESIDE}", smooth=False)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
 def figure_7(
@@ -246,8 +249,8 @@ def figure_7(
     rows_of(r, "Figure 7")
     simulated = any(x["table"].endswith("(simulated raters)") for x in r["rows"])
     where = "simulated raters; the paper's marks are of Amazon's" if simulated else "Amazon's raters"
-    note = (f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{BARS}, users resampled."
-            + " The paper's marks: other data."*simulated)
+    note = (f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{BARS}, users resampled. "
+            f"{_BESIDE}" + "\nThe paper's marks: other data."*simulated)
     return _error_picture("map, Figure 7", f"Mean absolute error of a book's predicted stars by films known: {where}.",
                           _curves(r, _SEVEN, ("Table 3", "Figure 7")), _SEVEN, PAPER_MAE, "films known", note,
                           smooth=True)

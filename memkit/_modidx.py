@@ -426,6 +426,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'memkit.arena.page': { 'memkit.arena.page._clear': ('arena/page.html#_clear', 'memkit/arena/page.py'),
                                    'memkit.arena.page._constants': ('arena/page.html#_constants', 'memkit/arena/page.py'),
                                    'memkit.arena.page._half': ('arena/page.html#_half', 'memkit/arena/page.py'),
+                                   'memkit.arena.page._mark': ('arena/page.html#_mark', 'memkit/arena/page.py'),
                                    'memkit.arena.page._names': ('arena/page.html#_names', 'memkit/arena/page.py'),
                                    'memkit.arena.page._order': ('arena/page.html#_order', 'memkit/arena/page.py'),
                                    'memkit.arena.page.board': ('arena/page.html#board', 'memkit/arena/page.py'),

@@ -282,7 +282,7 @@ MIXTURES = {"malp and raw turns": mixture(of_assistant("malp"), by_rank("bm25"))
 
 def is_control(name: str) -> bool:
     "Does an entrant only show what less would reach?"
-    return name.startswith("raw turns") or name in ("standard", "full history", "newest turns")
+    return name.startswith("raw turns") or name in ("standard", "full history", "dictionary", "newest turns")
 
 def entrants() -> dict[str, Maker]:   # by name
     "Controls, MaLP's memories, and every registered assistant that remembers what is said."

@@ -9,7 +9,7 @@ __all__ = ['SHOWN', 'SETS', 'LINES', 'DASHES', 'HUES', 'MARKS', 'PARTS', 'SCRIPT
 
 # %% ../../nbs/arena/05_page.ipynb #971b240a
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,21 @@ def _order(table: "DataFrame") -> list[str]:
     return sorted(table.entrant.unique(), key=lambda n: -of.get(n, 0.))
 
 # %% ../../nbs/arena/05_page.ipynb #bff3fef3
-def _names(ax: "Axes", names: Sequence[str]):
-    ax.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - .4, -.6))
-    ax.grid(axis="both", linewidth=.5)
+def _names(ax: "Axes", names: Sequence[str], c: Palette):
+    "A row for each name, every second one on a band."
+    ax.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - .5, -.5))
+    for i in range(0, len(names), 2): ax.axhspan(i - .5, i + .5, color=c["line"], alpha=.4, linewidth=0, zorder=0)
+    ax.grid(axis="x", linewidth=.5)
+
+def _mark(ax: "Axes", names: Sequence[str], of: Mapping[str, float], half: Mapping[str, float], down: float,
+          c: Palette, hue: str, mark: str, label: str):
+    "A marker with its interval in the row of each name that has a value; empty for controls."
+    at = [i for i, n in enumerate(names) if n in of]
+    x, y = [of[names[i]] for i in at], [i + down for i in at]
+    ax.errorbar(x, y, xerr=[half[names[i]] for i in at], fmt="none", ecolor=c[hue], elinewidth=1)
+    faces = [c["paper"] if is_control(names[i]) else c[hue] for i in at]
+    ax.scatter(x, y, s=34, color=faces, edgecolor=c[hue], marker=mark, linewidth=1.5, zorder=3)
+    ax.plot([], [], mark, color=c[hue], label=label)
 
 def _half(values: "DataFrame") -> "DataFrame":
     "Half the width of a mean's 95 % interval: 1.96 standard errors, over questions."
@@ -76,21 +88,16 @@ def _half(values: "DataFrame") -> "DataFrame":
 
 # %% ../../nbs/arena/05_page.ipynb #03cf7c05
 def draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
-    "Recall@10 on each set, an entrant a line."
-    names, some = _order(table), table[table.measure == "recall@10"]
-    for k, (set, of) in enumerate(some.groupby("set", sort=False)):
-        hue, mark = SETS.get(set, ("red", "X"))
-        means, half = (f(of.groupby("entrant").value) for f in (lambda g: g.mean(), _half))
-        at = [i for i, n in enumerate(names) if n in means]
-        x, y = [means[names[i]] for i in at], [i + .13*(k - 2) for i in at]
-        ax.errorbar(x, y, xerr=[half[names[i]] for i in at], fmt="none", ecolor=c[hue], elinewidth=1)
-        faces = [c["paper"] if is_control(names[i]) else c[hue] for i in at]
-        ax.scatter(x, y, s=40, color=faces, edgecolor=c[hue], marker=mark, linewidth=1.6, zorder=3)
-        ax.plot([], [], mark, color=c[hue], label=set)
-    _names(ax, names)
-    ax.set(xlim=(-.02, 1.02), title="Evidence among 10 turns", xlabel="recall@10")
-    ax.legend(loc="upper center", ncols=3, bbox_to_anchor=(.2, -.17), handletextpad=.2, columnspacing=1,
-              title="Filled: designs; empty: controls; bars: 95 %", title_fontsize=SMALLEST)
+    "Recall@10 on each set, an entrant a row."
+    names, sets = _order(table), table[table.measure == "recall@10"].groupby("set", sort=False)
+    for k, (set, of) in enumerate(sets):
+        values, (hue, mark) = of.groupby("entrant").value, SETS.get(set, ("red", "X"))
+        _mark(ax, names, values.mean(), _half(values), .14*(k - (len(sets) - 1)/2), c, hue, mark, set)
+    _names(ax, names, c)
+    ax.set(xlim=(-.03, 1.03), title="Evidence among 10 turns", xlabel="recall@10")
+    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(.5, -.13), handletextpad=.2, columnspacing=1,
+              title="Filled: designs; empty: controls", title_fontsize=SMALLEST)
+
 
 # %% ../../nbs/arena/05_page.ipynb #09b67302
 LINES = (RAW, "malp", "hybrid", "mark", "dictionary", "generative-agents", "mem0, infer=False", "full history")
@@ -102,18 +109,18 @@ def draw_tokens(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall by the number of tokens that the pieces may take, over all sets."
     of = table[table.measure.str.startswith("recall in")].groupby(["entrant", "measure"]).value
     means, half = of.mean(), _half(of)
+    if not (there := [n for n in LINES if n in means]): return ax.set_axis_off()
     for k, (name, dash, hue, mark) in enumerate(zip(LINES, DASHES, HUES, MARKS)):
-        if name not in means: continue
+        if name not in there: continue
         y, e = ([of[name].get(f"recall in {n} tokens", float("nan")) for n in BUDGETS] for of in (means, half))
         x = [n*2**(.05*(k - 3)) for n in BUDGETS]
         ax.errorbar(x, y, e, linestyle=dash, color=c[hue], marker=mark, markersize=5, linewidth=2, elinewidth=1,
                     label=name + " (control)"*is_control(name))
     ax.set_xscale("log", base=2)
-    ax.set(xticks=BUDGETS, xticklabels=BUDGETS, ylim=(0, None), title="The same from fewer tokens",
-           xlabel="tokens shown", ylabel="share of the evidence")
+    ax.set(xticks=BUDGETS, xticklabels=BUDGETS, ylim=(0, None), xlabel="tokens shown", ylabel="share of the evidence",
+           title=f"The same from fewer tokens: {len(there)} of {table.entrant.nunique()} entrants")
     ax.grid(linewidth=.5)
-    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(.35, -.14), handlelength=3,
-              title="Thin bars: 95 % intervals over questions", title_fontsize=SMALLEST)
+    ax.legend(loc="upper center", ncols=3, bbox_to_anchor=(.4, -.2), handlelength=4)
 
 # %% ../../nbs/arena/05_page.ipynb #9f820b7d
 PARTS = {"right": ("navy", ""), "abstained": ("paper", "//"), "outdated": ("orange", ""), "invented": ("red", "")}
@@ -123,39 +130,33 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Palette):
     some = table[table.measure.isin(PARTS)].pivot_table("value", ["entrant", "digest"], "measure").fillna(0.)
     if some.empty: return ax.set_axis_off()
     some["abstained"] = some.abstained*(1 - some.right)
-    means = some.groupby("entrant").mean()
-    names = sorted(means.index, key=lambda n: -means.right[n])
-    left = [0.]*len(names)
+    means, half = (f(some.groupby("entrant")).reindex(_order(table)) for f in (lambda g: g.mean(), _half))
+    rows, left = range(len(means)), 0.*means.right
     for part, (hue, hatch) in PARTS.items():
-        wide = [means[part][n] for n in names] if part in means else left
-        ax.barh(range(len(names)), wide, left=left, color=c[hue], hatch=hatch, edgecolor=c["ink"], linewidth=.6,
-                label=part)
-        left = [a + b for a, b in zip(left, wide)]
-    half = _half(some.right.groupby("entrant"))
+        wide = means.get(part, 0.*left)
+        ax.barh(rows, wide, .7, left=left, color=c[hue], hatch=hatch, edgecolor=c["ink"], linewidth=.6, label=part)
+        left = left + wide
     for hue, wide in (("paper", 5), ("ink", 2)):
-        ax.errorbar([means.right[n] for n in names], range(len(names)), xerr=[half[n] for n in names], fmt="none",
-                    ecolor=c[hue], elinewidth=wide)
-    _names(ax, names)
-    ax.set(xlim=(0, 1), title="Answers of the shared reader", xlabel="share; the rest is wrong otherwise")
-    ax.legend(loc="upper center", ncols=4, bbox_to_anchor=(.2, -.17), columnspacing=1, handlelength=1,
-              title="Lines: 95 % intervals of “right”", title_fontsize=SMALLEST)
+        ax.errorbar(means.right, rows, xerr=half.right, fmt="none", ecolor=c[hue], elinewidth=wide)
+    _names(ax, list(means.index), c)
+    ax.set(xlim=(0, 1), title="Answers of the shared reader", xlabel="share; the rest: otherwise wrong")
+    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(.5, -.13), columnspacing=1, handlelength=1,
+              title="Thin lines: intervals of “right”", title_fontsize=SMALLEST)
+
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7
 def draw_cost(ax: "Axes", table: "DataFrame", c: Palette):
-    "Milliseconds to write a turn and to recall, on logarithmic axes."
-    means = table.pivot_table("value", "entrant", "measure")
-    if not {"ms to write", "ms to recall"} <= {*means}: return ax.set_axis_off()
-    means = means.sort_values("ms to write")
-    for i, (name, m) in enumerate(means.iterrows()):
-        at = m["ms to write"], m["ms to recall"]
-        face = c["paper"] if is_control(name) else c["navy"]
-        ax.scatter(*at, s=46, color=face, edgecolor=c["navy"], linewidth=1.6, zorder=3)
-        ax.annotate(str(i + 1), at, textcoords="offset points", xytext=(7, -4), fontsize=SMALLEST)
-    key = "\n".join(f"{i + 1}  {name}" for i, name in enumerate(means.index))
-    ax.text(1.03, 1, key, transform=ax.transAxes, va="top", fontsize=SMALLEST)
-    ax.set(xscale="log", yscale="log", xlim=(.5*means["ms to write"].min(), 5*means["ms to write"].max()),
-           xlabel="ms to write a turn", ylabel="ms to recall", title="Cost (filled: designs; empty: controls)")
-    ax.grid(linewidth=.5)
+    "Milliseconds to write a turn and to recall, on a logarithmic axis."
+    names, there = _order(table), {*table.measure}
+    if not {"ms to write", "ms to recall"} <= there: return ax.set_axis_off()
+    for down, hue, mark, measure in ((-.18, "orange", "s", "ms to write"), (.18, "navy", "o", "ms to recall")):
+        values = table[table.measure == measure].groupby("entrant").value
+        _mark(ax, names, values.mean(), _half(values), down, c, hue, mark, measure)
+    _names(ax, names, c)
+    ax.set(xscale="log", title="Cost", xlabel="milliseconds")
+    ax.legend(loc="upper center", bbox_to_anchor=(.5, -.13), handletextpad=.2,
+              title="To write: a turn", title_fontsize=SMALLEST)
+
 
 # %% ../../nbs/arena/05_page.ipynb #8d989652
 def page(run: Result) -> PaperPicture:
@@ -163,11 +164,13 @@ def page(run: Result) -> PaperPicture:
     table = frame(run)
     n = table.entrant.nunique()
     def drawn(c: Palette) -> "Figure":
-        figure = sheet(5.6 + .36*n, 12.5)
-        axes = figure.subplots(2, 2)
-        for draw, ax in zip((draw_recall, draw_answers, draw_tokens, draw_cost), axes.flat): draw(ax, table, c)
+        figure = sheet(6.2 + .36*n, 10.5)
+        axes = figure.subplot_mosaic("abc;ddd", height_ratios=(.36*n + .1, 3))
+        for key, draw in zip("abcd", (draw_recall, draw_answers, draw_cost, draw_tokens)): draw(axes[key], table, c)
+        for key in "bc": axes[key].set_yticklabels([])
         return figure
     return PaperPicture("arena", f"The arena, {n} entrants. {board(run).round(2).to_string()}", drawn)
+
 
 # %% ../../nbs/arena/05_page.ipynb #bec4ba47
 SCRIPT = """

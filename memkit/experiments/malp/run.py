@@ -508,15 +508,18 @@ def table_3(
 # %% ../../../nbs/experiments/malp/04_run.ipynb #ad2db3b8
 _LOOKS = {   # colour, marker, line
     DPEM: ("blue", "o", "-"), LETTER: ("navy", "v", "--"), DICTIONARY: ("orange", "s", "--"),
-    STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
-_COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
+    STANDARD: ("red", "X", ":"), HISTORY: ("faint", "<", ":"), RANDOM: ("faint", "D", "-."), RAW: ("soft", "P", "-.")}
+_COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("mauve", "h", "--"), MALP: ("deep", "^", "-")}
+_READABLE = {LETTER: "DPeM, exactly as printed", RAW: "rounds, BM25 + MiniLM",
+             "sentence among 5, profile": "right sentence in first 5"}
 
 def _curve(axes: "Axes", c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
            look: tuple[str, str, str]):
     (colour, mark, dash), rows = look, list(at.values())
     x = [n + .008*max(at)*shift for n in at]
     axes.plot(x, [r["ours"] for r in rows], color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, markersize=6,
-              markeredgecolor=c["ink"], markeredgewidth=.5, label=name + " (control)"*rows[0]["control"])
+              markeredgecolor=c["ink"], markeredgewidth=.5,
+              label=_READABLE.get(name, name) + " (control)"*rows[0]["control"])
     intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8ced1252
@@ -530,11 +533,13 @@ def _three_curves(result: Result | None, table: str, metrics: Sequence[str], loo
         for axes, metric in zip(grid.flat, metrics):
             for i, (name, look) in enumerate(looks.items()):
                 if (metric, name) in curves: _curve(axes, c, name, curves[metric, name], i - (len(looks) - 1)/2, look)
-            axes.set(title=metric, xlabel=along)
+            n = next(r["n"] for (m, _), at in curves.items() if m == metric for r in at.values())
+            axes.set(title=f"{_READABLE.get(metric, metric)}, n = {n}", xlabel=along)
             axes.set_ylim(bottom=0); axes.grid(axis="y")
         _legend_fourth(grid)
         return figure
-    told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{table_number(r['ours'])} after {n}" for n, r in at.items())
+    told = "; ".join(f"{_READABLE.get(metric, metric)}, {name}: "
+                     + ", ".join(f"{table_number(r['ours'])} after {n}" for n, r in at.items())
                      for (metric, name), at in curves.items() if name in (DPEM, DICTIONARY, STANDARD, LORA, MALP))
     return PaperPicture(f"malp, {'cold start' if table == COLD_START else table}", f"{about} {told}.", draw)
 

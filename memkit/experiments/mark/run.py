@@ -177,7 +177,7 @@ def figure_1(
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
-def _boxes(c: Palette, of: Mapping[bool, list[Scored]]) -> "Figure":
+def _boxes(c: Palette, of: Mapping[bool, list[Scored]], title: str) -> "Figure":
     "Box plots of right and wrong answers at each weight."
     figure, ink = sheet(3.8), {"color": c["ink"]}
     axes = figure.subplots()
@@ -189,7 +189,7 @@ def _boxes(c: Palette, of: Mapping[bool, list[Scored]]) -> "Figure":
                      flierprops={"markersize": 3, "markeredgecolor": c["ink"]})
         name = f"{'right' if ok else 'wrong'} ({len(of[ok])} answers)"
         axes.plot([], [], color=c[colour], linewidth=8, label=name)
-    axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
+    axes.set(title=title, xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
     axes.grid(axis="y")
     legend_below(figure, axes, note=_BOX)
     return figure
@@ -203,23 +203,25 @@ def figure_2(
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 2")
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
-    gaps = "; ".join(f"{table_number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
-                     if (f"alpha {a:g}", "right less wrong") in rows)
+    gaps = [f"{table_number(gap['ours'])} [{', '.join(map(table_number, gap['ci']))}] at α = {a:g}" for a in ALPHAS
+            if (gap := rows.get((f"alpha {a:g}", "right less wrong")))]
     alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
-           f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.")
-    return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of))
+           f"{'; '.join(gaps) or 'one side is empty'}. The paper prints no value of its boxes.")
+    title = f"Right less wrong: {gaps[0]}" if gaps else ""
+    return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of, title))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c7dcdc22
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
 def _means(axes: "Axes", c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
-    "A thick line across each region at its mean, with the interval of the mean."
+    "A thick line across each region at its mean, below the points, with the interval of the mean."
     for (region, ok), m in means.items():
         _, colour, _, shift = _THIRD[ok]
-        for ink, wide in ((c["ink"], 5), (c[colour], 3)): axes.plot(region, [m["ours"]]*2, color=ink, linewidth=wide)
+        for ink, wide in ((c["ink"], 5), (c[colour], 3)):
+            axes.plot(region, [m["ours"]]*2, color=ink, linewidth=wide, zorder=.9)
         intervals(axes, [sum(region)/2 + shift], [m], c["ink"])
-    axes.plot([], [], color=c["ink"], linewidth=4, label="mean of a region")
+    axes.plot([], [], color=c["ink"], linewidth=4, label="mean of two or more")
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e270475f
 def figure_3(
@@ -229,8 +231,8 @@ def figure_3(
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 3")
     means = {((a, b), ok): m for a, b in REGIONS for ok in (True, False)
-             if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}")))}
-    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {table_number(m['ours'])}"
+             if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}"))) and m["n"] > 1}
+    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {table_number(m['ours'])} (n = {m['n']})"
                      for ((a, b), ok), m in means.items())
     def draw(c: Palette) -> "Figure":
         figure = sheet(4.1)
@@ -268,7 +270,7 @@ def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> "F
             papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
     axes.set(
         xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
-        ylim=(0, 0.85))
+        ylim=(0, 0.85), ylabel="score, 0 to 1")
     axes.grid(axis="y")
     legend_below(figure, axes, note=BARS)
     return figure
@@ -293,8 +295,16 @@ def figure_4(
     return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c4a5f851
+_READABLE = (("no floor", "any similarity"), ("default weights", "four weights"),
+             ("others of the subject", "untaught questions"))
+
+def _label(r: Mapping[str, Any]) -> str:
+    "The name of a row and its number of questions."
+    for old, new in _READABLE: r = r | {"row": r["row"].replace(old, new)}
+    return f"{r['row']}, {r['n']}"
+
 def _sides(rows: TableRows, c: Palette) -> "Figure":
-    "Level bars, controls in grey."
+    "Level bars, controls in grey, and a line where guessing among four options leads."
     figure = sheet(.36*len(rows) + 1.6)
     axes = figure.subplots()
     for control, colour, label in ((False, "blue", "with memory"), (True, "faint", "control")):
@@ -302,12 +312,13 @@ def _sides(rows: TableRows, c: Palette) -> "Figure":
         axes.barh(at, [rows[i]["ours"] for i in at], .7, color=c[colour], label=label)
     axes.errorbar([r["ours"] for r in rows], range(len(rows)), xerr=spread(rows), fmt="none", ecolor=c["ink"],
                   elinewidth=1.4)
+    axes.axvline(1/4, color=c["ink"], linestyle="--", linewidth=1.4, label="chance")
     if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
         papers_mark(axes, *zip(*printed), c)
-    axes.set(yticks=range(len(rows)), yticklabels=[f"{r['row']}, {r['n']}" for r in rows],
+    axes.set(yticks=range(len(rows)), yticklabels=map(_label, rows),
              xlim=(0, 1), ylim=(len(rows) - .4, -.6), xlabel="share of right answers")
     axes.grid(axis="x")
-    legend_below(figure, axes, columns=3, note=f"Behind each name: the number of questions. {BARS}")
+    legend_below(figure, axes, columns=4, note=f"Behind each name: the number of questions. {BARS}")
     return figure
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #d469ee19
@@ -318,7 +329,7 @@ def figure_5(
     for a result without it."""
     rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
             if metric == "right" and "corrected questions" not in row]
-    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {table_number(r['ours'])}{_printed(r)}" for r in rows)
+    told = "; ".join(f"{_label(r)}{' (control)'*r['control']}: {table_number(r['ours'])}{_printed(r)}" for r in rows)
     alt = f"Right answers of experiment 3; the number behind a name counts questions. {told}."
     return PaperPicture("mark, Figure 5", alt, lambda c: _sides(rows, c))
 
@@ -331,14 +342,14 @@ def figure_6(
     lines = _run(result).get("scenario")
     if not lines: raise ValueError("the result holds no scenario; make it with run_mark")
     look = {ONE: (0, "navy"), TWO: (0, "navy"), LEARNED: (.5, "orange"), CONTROL: (1, "faint")}
+    same = " The answers with and without memory are the same."*(lines[-2]["text"] == lines[-1]["text"])
     cards = []
     for i, l in enumerate(lines):
         column, colour = look.get(l["who"], (1, "blue"))
         text = l["text"] or "(nothing)"
         cards.append(Card(str(i), i, column, 4, l["who"], text, colour))
-    return diagram(
-        "mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=0.15
-    )
+    alt = f"A dentist asks and corrects; later a colleague asks.{same}"
+    return diagram("mark, Figure 6", alt, cards, [], columns=5, down=.15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #bfa0d019
 ROLES = (

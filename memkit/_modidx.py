@@ -3300,8 +3300,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.maprec.network.level_of': ('maprec/network.html#level_of', 'memkit/maprec/network.py'),
                                        'memkit.maprec.network.levels_of': ('maprec/network.html#levels_of', 'memkit/maprec/network.py'),
                                        'memkit.maprec.network.matrix': ('maprec/network.html#matrix', 'memkit/maprec/network.py'),
-                                       'memkit.maprec.network.median_level': ( 'maprec/network.html#median_level',
-                                                                               'memkit/maprec/network.py'),
                                        'memkit.maprec.network.silu': ('maprec/network.html#silu', 'memkit/maprec/network.py'),
                                        'memkit.maprec.network.stars_kept': ('maprec/network.html#stars_kept', 'memkit/maprec/network.py'),
                                        'memkit.maprec.network.usual_ratings': ( 'maprec/network.html#usual_ratings',

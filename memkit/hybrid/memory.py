@@ -268,11 +268,11 @@ def topic_of(
 
 # %% ../../nbs/hybrid/02_memory.ipynb #d38576cd
 def leaned_on(
-    query: str, exchanges: Sequence[Memory], session: str | None  # one user's, oldest first  # the one that goes on now
-) -> tuple[
-    Memory | None, str
-]:  # the exchange, and how one knows; None and '' where the message stands on its own or nothing was said
-    "Which exchange a message leans on."
+    query: str,
+    exchanges: Sequence[Memory],   # one user's, oldest first
+    session: str | None,           # the one that goes on now
+) -> tuple[Memory | None, str]:    # and how one knows
+    "Which exchange a message leans on; None and '' where it stands on its own or nothing was said."
     if not (sign := leans_on(query)): return None, ""
     told = [m for m in reversed(exchanges) if topic_of(m)]
     people = _people(query)

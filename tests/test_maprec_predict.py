@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from memkit.experiments.map.single import prediction_cases, classical_rows, classical_scores, folds
 from memkit.maprec.classical import (
     CONTROLS, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
-from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_networks, fit_stars, fit_statistics, matrix, median_level, joined_cases, history_windows
+from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_networks, fit_stars, fit_statistics, matrix, joined_cases, history_windows
+from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import simulated_ratings
 
 FEW = ((2, 20.),)
@@ -161,7 +162,7 @@ def test_cross_fitting_that_cannot_be(ratings, users, parts):
 @given(rows_of_shares)
 def test_no_answer_errs_less_than_the_median(shares):
     error = lambda answer: (shares*np.abs(np.arange(1, 6) - answer[:, None])).sum(1)
-    best = error(median_level(shares))
+    best = error(decode(shares))
     for a in np.linspace(1, 5, 33): assert (best <= error(np.full(len(shares), a)) + 1e-6).all()
 
 

@@ -148,9 +148,9 @@ def _rows(found: Sequence[Evidence], turns: Sequence["StoredTurn"], used: Sequen
                  for i, (t, e) in enumerate(zip(turns, found)))
 
 # %% ../../nbs/answer/04_stage.ipynb #ea845dce
-def what_was_noted(reading: Reading, most: int = 2) -> str:
-    "What was understood of a statement, in its own words (ours); a bare nod where it holds no fact."
-    facts = [f.sentence.strip(" .,;!") for f in reading.facts][:most]
+def what_was_noted(reading: Reading) -> str:
+    "What was understood of a statement: its first two facts (ours); a bare nod where it holds none."
+    facts = [f.sentence.strip(" .,;!") for f in reading.facts][:2]
     return f"{NOTED}{'; '.join(facts)}." if facts else NODDED
 
 # %% ../../nbs/answer/04_stage.ipynb #1bbee2c5

@@ -9,7 +9,6 @@ __all__ = ['KINDS', 'SETTINGS', 'PLAIN', 'SIDES', 'USERS', 'material', 'plain_lo
 # %% ../../nbs/benchmarks/03_models.ipynb #ca346a0b
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from .searches import load_corpus
 from .timing import Agreement, Arm, Room, BenchRow, BenchSize, compare, reason_of, row
 from ..models.embed import usable_cores
 from ..records import Message
-from ..train.loop import TrainSettings, rate, train
+from ..train.loop import TrainSettings, peak_mb, rate, train
 from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373
@@ -100,11 +99,9 @@ class _Peak:
     def __init__(self):
         self.linux = os.access("/proc/self/clear_refs", os.W_OK)
         if self.linux: Path("/proc/self/clear_refs").write_text("5")   # forget the peak that loading left
-        self.before = _memory("VmRSS") if self.linux else self._most()
+        self.before = _memory("VmRSS") if self.linux else peak_mb()
 
-    def _most(self) -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    def __call__(self) -> float: return (_memory("VmHWM") if self.linux else self._most()) - self.before
+    def __call__(self) -> float: return (_memory("VmHWM") if self.linux else peak_mb()) - self.before
 
 # %% ../../nbs/benchmarks/03_models.ipynb #71nym0d1
 def _tiny_model(words: int) -> Any:

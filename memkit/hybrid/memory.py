@@ -126,9 +126,8 @@ def _named(clause: str) -> list[re.Match]:
 # %% ../../nbs/hybrid/02_memory.ipynb #3050f564
 def subject_of(
     text: str,
-    words: int = 24,   # the most that is kept
-) -> str:              # '' where no word names a topic
-    "What a message is about, in its own words."
+) -> str:   # '' where no word names a topic
+    "What a message is about, in its own words: at most 24."
     spans = []
     for clause in re.split(r"[.!?;:,]\s+|[.!?;:,]$|\s+(?:and|but|because|if|when)\s+", text):
         if found := _named(clause):
@@ -137,7 +136,7 @@ def subject_of(
                     re.escape(clause[found[0].start() : found[-1].end()]) + _KIND, clause[found[0].start() :], re.I
                 ).group()
             )
-    return " ".join(", ".join(dict.fromkeys(spans)).split()[:words])
+    return " ".join(", ".join(dict.fromkeys(spans)).split()[:24])
 
 # %% ../../nbs/hybrid/02_memory.ipynb #670c39a2
 _DUMMY = re.compile(
@@ -269,11 +268,11 @@ def topic_of(
 
 # %% ../../nbs/hybrid/02_memory.ipynb #d38576cd
 def leaned_on(
-    query: str, exchanges: Sequence[Memory], session: str | None  # one user's, oldest first  # the one that goes on now
-) -> tuple[
-    Memory | None, str
-]:  # the exchange, and how one knows; None and '' where the message stands on its own or nothing was said
-    "Which exchange a message leans on."
+    query: str,
+    exchanges: Sequence[Memory],   # one user's, oldest first
+    session: str | None,           # the one that goes on now
+) -> tuple[Memory | None, str]:    # and how one knows
+    "Which exchange a message leans on; None and '' where it stands on its own or nothing was said."
     if not (sign := leans_on(query)): return None, ""
     told = [m for m in reversed(exchanges) if topic_of(m)]
     people = _people(query)

@@ -22,7 +22,7 @@ from ..reading.notes import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of
 from ..records import Message
 from ..reading.validation import gives_orders, read_answer, note_fault, where_said, words_of
 from ..reading.notes import clauses_by_sentence, take_notes, why_not
-from ..reading.reader import Reader, load_reader
+from ..reading.reader import load_reader
 
 # %% ../../nbs/malp/03_coordinator.ipynb #d5059b0b
 class Coordinator(Protocol):
@@ -57,16 +57,15 @@ class EmbeddedCoordinator:
     "Takes notes offline with the learned reader (`memkit.reading.notes`): what it writes down was said."
     def __init__(
         self,
-        reader: Reader | None = None,    # None: the one that travels with memkit
-        keep: float | None = None,       # from which probability on a note is kept, 0..1; None: the reader's
+        keep: float | None = None,   # from which probability on a note is kept, 0..1; None: the reader's
     ):
         "Raises `ValueError` for a `keep` outside 0..1."
         if keep is not None and not 0 <= keep <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
-        self.reader, self.keep = reader, keep
+        self.keep = keep
 
     def take(self, round: Round) -> list[Note]:
         "The notes of a round: one a sentence, or one a clause where a sentence says several things."
-        notes = take_notes(_check_round(round), self.reader, self.keep)
+        notes = take_notes(_check_round(round), keep=self.keep)
         return [replace(n, kept=False, reason=_ORDERED) if gives_orders(n.text) else n for n in notes]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #34e29429

@@ -48,8 +48,7 @@ def literal_match(
 def closeness(
     query: str,
     texts: Sequence[str],
-    alike: float = .75,  # similarity below which two words have nothing to do with each other
-) -> np.ndarray:         # [len(texts)], 0..1: the share of the query's words that a text has, typing errors forgiven
+) -> np.ndarray:   # [len(texts)], 0..1: the share of the query's words that a text has, typing errors forgiven
     "Levenshtein's similarity word by word (ours; MaLP §2.4.3 compares whole strings). Stop words are left out."
     from rapidfuzz import process
     from rapidfuzz.distance import Levenshtein
@@ -57,7 +56,8 @@ def closeness(
     words = [list(dict.fromkeys(tokenize(t))) for t in texts]
     if not asked or not any(words): return found
     known = list(dict.fromkeys(w for ws in words for w in ws))
-    near = process.cdist(asked, known, scorer=Levenshtein.normalized_similarity, score_cutoff=alike)   # [asked, known]
+    # [asked, known]; words that are less alike have nothing to do with each other
+    near = process.cdist(asked, known, scorer=Levenshtein.normalized_similarity, score_cutoff=.75)
     number = {w: i for i, w in enumerate(known)}
     for i, ws in enumerate(words):
         if ws: found[i] = near[:, [number[w] for w in ws]].max(axis=1).mean()

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STARS', 'FACTORS', 'HALVES', 'LONGEST', 'ENOUGH', 'Windows', 'joined_cases', 'history_windows', 'Statistics',
-           'fit_statistics', 'features', 'matrix', 'crossfitted', 'levels_of', 'level_of', 'median_level',
-           'whole_stars', 'silu', 'Scale', 'Network', 'NetworkSettings', 'fit_networks', 'StarPredictor', 'fit_stars',
-           'fits_key', 'stars_kept', 'usual_ratings', 'FromOthers', 'from_others']
+           'fit_statistics', 'features', 'matrix', 'crossfitted', 'levels_of', 'level_of', 'whole_stars', 'silu',
+           'Scale', 'Network', 'NetworkSettings', 'fit_networks', 'StarPredictor', 'fit_stars', 'fits_key',
+           'stars_kept', 'usual_ratings', 'FromOthers', 'from_others']
 
 # %% ../../nbs/maprec/07_network.ipynb #c89cf674
 import hashlib
@@ -25,6 +25,7 @@ from memkit.maprec.classical import (
 from .items import Catalogue, Item, Rated
 from .ratings import Ratings, genre_matrix
 from .own_ratings import ItemSpace, OwnRatings, Predictor, in_common, shares_around
+from .prediction import decode
 from ..reading.reader import softmax
 
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
@@ -273,10 +274,6 @@ def level_of(rating: np.ndarray, levels: np.ndarray) -> np.ndarray:   # int, 0..
     return np.clip(place, 0, len(levels) - 1).astype(int)
 
 # %% ../../nbs/maprec/07_network.ipynb #1676d531
-def median_level(shares: np.ndarray, levels: np.ndarray = STARS) -> np.ndarray:   # [n, levels] -> float[n]
-    "The level at which half of the probability is reached: the answer with the least expected absolute error."
-    return levels[np.minimum((np.cumsum(shares, 1) < .5 - 1e-9).sum(1), len(levels) - 1)].astype(float)
-
 def whole_stars(shares: np.ndarray, levels: np.ndarray) -> np.ndarray:    # [n, levels] -> [n, 5]
     "Probabilities of whole stars: those of the levels that round to each, halves up."
     return shares if len(levels) == len(STARS) else shares @ (star_of(levels)[:, None] == STARS)
@@ -389,7 +386,7 @@ def shares(self: StarPredictor, cases: PredictorInput) -> np.ndarray:
 @patch
 def predict(self: StarPredictor, cases: PredictorInput) -> np.ndarray:
     "The median level, float[n]."
-    return median_level(self.by_level(cases), self.levels)
+    return decode(self.by_level(cases), levels=self.levels)
 
 # %% ../../nbs/maprec/07_network.ipynb #e93c3515
 def fit_stars(

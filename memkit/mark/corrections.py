@@ -25,6 +25,7 @@ from .refined import (
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
+from ..reading.gate import CREDENTIAL
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
@@ -456,10 +457,7 @@ def topic_question(
 # %% ../../nbs/mark/05_corrections.ipynb #c9e52d19
 _EMAIL = r"[\w.+-]@[\w-]+\.\w"
 _PHONE = r"(?<!\w)(?:\+\d|\(?0\d)(?:[ /().-]{0,2}\d){6,}|(?<!\w)\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?!\w)"
-_PASSWORD = (r"\b(?:password|passcode|passphrase|api[ -]?key|access (?:key|token)|(?:door|alarm|safe) code)\b"
-             r"[^.!?\n]{0,20}?(?:\bis\b|[:=])\s*\S|\bpin\b[^.!?\n]{0,20}?(?:\bis\b|[:=])\s*\d{4,8}\b")
-_KEY = r"\b(?:sk|pk|ghp|gho|xox[abp])[-_][\w-]{12,}|\bAKIA[A-Z0-9]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY"
-_CLOSED = re.compile(f"{_EMAIL}|{_PHONE}|(?i:{_PASSWORD})|{_KEY}")
+_CLOSED = re.compile(f"{_EMAIL}|{_PHONE}|{CREDENTIAL}")
 
 def identifies(
     text: str,

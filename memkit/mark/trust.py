@@ -135,9 +135,10 @@ def errors_to_drop(
     before: Sequence[Outcome] = (),  # what happened first
     settings: TrustSettings = PAPER,
     at_most: int = 1000,
+    trust: Trust | None = None,      # that it has by then, where that is known
 ) -> int | None:                     # None: not within `at_most`
     "After how many errors in a row retention would drop a memory."
-    trust = replay(before, settings)
+    trust = trust or replay(before, settings)
     for n in range(1, at_most + 1):
         trust = trust.after(False, settings)
         if not verdict(trust, settings).kept: return n

@@ -526,8 +526,9 @@ def _drafts(self: LocalLM, conversations, max_tokens, temperature, seed, stop,
 
 # %% ../../nbs/models/02_local.ipynb #e4ecaec6
 @patch
-def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0.) -> Iterator[None]:
-    model, tokenizer = self.load()
+def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0., model=None) -> Iterator[None]:
+    own, tokenizer = self.load()
+    model = own if model is None else model
     pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
     ends = ends_at(tokenizer, end_tokens(model, tokenizer), stop)
     return write_tokens(model, drafts, pad_token(tokenizer), pick, ends)
@@ -536,6 +537,16 @@ def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0.) -> Iterator
 def _reply(self: LocalLM, draft, stop, seconds) -> Reply:
     return Reply(text=answer_text(self.load()[1], draft, stop), prompt_tokens=len(draft.prompt),
                  answer_tokens=len(draft.tokens), seconds=seconds, finished=draft.ended)
+
+@patch
+def _replies(self: LocalLM, drafts, stop, size, steps) -> list[Reply]:   # steps(batch): writes the answers of a batch
+    replies = [None]*len(drafts)
+    with self._lock:
+        for batch in length_batches([len(d.prompt) for d in drafts], size):
+            start = time.perf_counter()
+            for _ in steps(batch): pass
+            for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
+    return replies
 
 # %% ../../nbs/models/02_local.ipynb #113faf28
 @patch
@@ -550,13 +561,8 @@ def generate(
 ) -> list[Reply]:
     "Answer each conversation, in batches of similar length; raises `ValueError` as the protocol says."
     drafts, stop = self._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
-    replies = [None]*len(drafts)
-    with self._lock:
-        for batch in length_batches([len(d.prompt) for d in drafts], self.batch_size):
-            start = time.perf_counter()
-            for _ in self._steps([drafts[i] for i in batch], temperature, top_p, stop): pass
-            for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
-    return replies
+    def steps(batch): return self._steps([drafts[i] for i in batch], temperature, top_p, stop)
+    return self._replies(drafts, stop, self.batch_size, steps)
 
 # %% ../../nbs/models/02_local.ipynb #1cc66bf2
 @patch

@@ -139,12 +139,11 @@ def asked(
 # %% ../../nbs/search/04_documents.ipynb #d5b3f974
 def question_readings(
     message: str,
-    most: int = 4,   # questions that are told apart; further ones stay in every reading
-) -> list[str]:      # one or more, in the order of the questions
-    """`message` once for each question that says on its own what it asks, without the others; `message` itself where
-    there is only one, or none."""
+) -> list[str]:   # one or more, in the order of the questions
+    """`message` once for each question (up to four) that says on its own what it asks, without the others; `message`
+    itself where there is only one, or none."""
     parts = split_sentences(message)
-    apart = [i for i, s in enumerate(parts) if s.endswith("?") and len(set(tokenize(s))) > 1][:most]
+    apart = [i for i, s in enumerate(parts) if s.endswith("?") and len(set(tokenize(s))) > 1][:4]
     if len(apart) < 2: return [message]
     return [" ".join(s for j, s in enumerate(parts) if j == i or j not in apart) for i in apart]
 

@@ -11,7 +11,6 @@ __all__ = ['LoraShape', 'random_layers', 'lora_model', 'lora_weights', 'set_lora
 import json
 import random
 import threading
-import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import Reply
-from ..models.local import LocalLM, length_batches, end_tokens, ends_at, pad_token, pick_token, write_tokens
+from ..models.local import LocalLM
 from ..records import Message, Receipt, json_copy
 from .sequences import base_of
 
@@ -437,24 +436,11 @@ def generate_for(
     if isinstance(users, str) or len(users) != len(conversations):
         raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
     drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
-    replies = [None]*len(drafts)
-    with self.lm._lock:
-        for batch in length_batches([len(d.prompt) for d in drafts], self.batch_size):
-            start, rows = time.perf_counter(), [self.adapter(users[i]) for i in batch]
-            self._write(rows, [drafts[i] for i in batch], temperature, top_p, stop)
-            for i in batch: replies[i] = self.lm._reply(drafts[i], stop, time.perf_counter() - start)
-    return replies
-
-# %% ../../nbs/train/03_adapters.ipynb #a08aba2e
-@patch
-def _write(self: PersonalLM, rows, drafts, temperature, top_p, stop):
-    model, tokenizer = self.lm.load()
-    pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
-    for _ in write_tokens(
-        Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick,
-        ends_at(tokenizer, end_tokens(model, tokenizer), stop)
-    ):
-        pass
+    def steps(batch):
+        rows = [self.adapter(users[i]) for i in batch]
+        model = Rows(self.lm.load()[0], lambda: rows)
+        return self.lm._steps([drafts[i] for i in batch], temperature, top_p, stop, model=model)
+    return self.lm._replies(drafts, stop, self.batch_size, steps)
 
 # %% ../../nbs/train/03_adapters.ipynb #f18e82a5
 class UserLM(LocalLM):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rate', 'TrainSettings', 'trainable', 'NotFinite', 'OtherTraining', 'Checkpoint', 'CheckpointFile', 'check_checkpoint',
-           'Training', 'train']
+           'Training', 'peak_mb', 'train']
 
 # %% ../../nbs/train/02_loop.ipynb #f6d0c01f
 import io
@@ -287,9 +287,11 @@ class Training:
     resumed: int = 0        # the step at which an earlier run was taken up; 0: none was
 
 # %% ../../nbs/train/02_loop.ipynb #68a62be8
-def _peak_mb(device: Any) -> float:
-    import torch
-    if device.type == "cuda": return torch.cuda.max_memory_allocated(device)/2**20
+def peak_mb(device: Any = None) -> float:   # nan where it can't be had; of a CUDA device what torch held there
+    "The most memory that this process has held, MB."
+    if device is not None and device.type == "cuda":
+        import torch
+        return torch.cuda.max_memory_allocated(device)/2**20
     try: import resource
     except ImportError: return math.nan   # Windows
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
@@ -343,4 +345,4 @@ def train(
         finally: run.put(run.best[2])
     objective.eval()
     tokens, seconds = run.curve[-1]["tokens"], run.curve[-1]["seconds"]
-    return Training(run.curve, run.best[1], tokens, seconds, run.stopped, _peak_mb(run.device), run.resumed)
+    return Training(run.curve, run.best[1], tokens, seconds, run.stopped, peak_mb(run.device), run.resumed)

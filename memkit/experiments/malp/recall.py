@@ -115,7 +115,6 @@ def turns_behind(
 def memory_ranker(
     memory: DialogueMemory,           # that has taken the conversation as user "u"
     conversation: CorpusConversation,
-    near: int = 30,                   # memories asked for; several may come from one turn
 ) -> Ranker:
     "The turns of what a memory recalls, in that order."
     said, earlier = {t.id: t for t in conversation.turns}, {}
@@ -124,7 +123,7 @@ def memory_ranker(
     def wordings(id): return [id] + [w for old in earlier.get(id, ()) for w in wordings(old)]
     def turns(m): return turns_behind(m, [said[i] for i in m.meta["round"].split("+")], conversation.speakers)
     def rank(question: str) -> list[str]:
-        hits = memory.recall("u", with_roles(question, conversation.speakers), near)
+        hits = memory.recall("u", with_roles(question, conversation.speakers), 30)   # several may come from one turn
         found = [everything[id] for h in hits for id in wordings(h.item.id)]
         return list(dict.fromkeys(t for m in found for t in turns(m)))
     return rank

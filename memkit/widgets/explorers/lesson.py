@@ -8,7 +8,6 @@ __all__ = ['Bar', 'bars', 'Axes', 'read_number', 'Question', 'questions_text', '
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #97ec1fa9
 import re
-import sys
 import time
 import warnings
 from base64 import b64encode
@@ -17,7 +16,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import StringIO
-from math import isclose
+from math import isclose, isnan
 from numbers import Number
 from typing import NamedTuple, TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from fastcore.basics import patch
 
 from ...benchmarks.timing import machine
 from ...reading.labels import UNITS
+from ...train.loop import peak_mb
 from ...turn.engine import NotStored
 from ..draw.scene import Scene, cut_to_width, escape, live, many, one_line, press_button
 
@@ -516,10 +516,8 @@ def start() -> float:   # seconds of the clock that only runs forward
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #05719b44
 def _most_memory() -> str:
-    try: from resource import RUSAGE_SELF, getrusage
-    except ImportError: return ""          # not a Unix
-    most = getrusage(RUSAGE_SELF).ru_maxrss*(1 if sys.platform == "darwin" else 1024)
-    return f", and {most/1e9:.1f} GB of memory at most"
+    most = peak_mb()*2**20/1e9
+    return "" if isnan(most) else f", and {most:.1f} GB of memory at most"
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #30ce15dc
 def took(

@@ -21,7 +21,7 @@ import numpy as np
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED
 from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, maintenance_verdict
 from ...mark.refined import DOMAIN, RESIDUAL
-from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, verdict
+from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_drop
 from ...records import Memory
 from ..draw.scene import (
     Panel, Scene, all_given, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
@@ -217,13 +217,6 @@ def _voices(moments: Sequence[MemoryMoment]) -> str:
             "not people." if n > 2 and n > len(wrong)/2 else "")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #3486ec68
-def _errors_left(trust: Trust, settings: TrustSettings) -> int | None:   # None: a hundred don't do it
-    "How many errors in a row would drop a memory."
-    for n in range(1, 101):
-        trust = trust.after(False, settings)
-        if not verdict(trust, settings).kept: return n
-    return None
-
 def story(
     moments: tuple[MemoryMoment, ...],
     settings: TrustSettings = PAPER,
@@ -239,7 +232,7 @@ def story(
         out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
         if end.verdict.kept: out += " By the end it is above the border again."
         else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
-    elif (n := _errors_left(t, settings)) is None: out += " A hundred errors in a row wouldn't change that."
+    elif (n := errors_to_drop((), settings, 100, t)) is None: out += " A hundred errors in a row wouldn't change that."
     else: out += f" {many(n, 'error')} in a row from here would do it."
     return out + _voices(moments)
 

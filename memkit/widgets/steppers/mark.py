@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
-from ...mark.maintain import DROPPED, RESTORED, MaintainedMemory, maintenance_verdict
+from ...mark.maintain import DROPPED, RESTORED, MaintainedMemory, maintenance_verdict, memory_logs
 from ...mark.conflict_resolution import sources_of
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.scoring import PART_NAMES
@@ -220,14 +220,6 @@ def _rows(assistant: "MarkAssistant", user: str) -> dict[int, Memory]:
     def seen(m: Memory) -> bool: return m.user == user or allowed(policy, m.meta.get("metadata"), caller)
     return {m.id: m for m in found if m.kind.removeprefix(DROPPED) in KINDS and seen(m)}
 
-# %% ../../../nbs/widgets/steppers/03_mark.ipynb #7dffcb15
-def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[int, list["Event"]]:
-    "By memory: its own part of the log."
-    out = {}
-    for e in events:
-        if e.memory in rows: out.setdefault(e.memory, []).append(e)
-    return out
-
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #6f13e2ff
 def _cards(found: Sequence[Happening], rows: Mapping[int, Memory], said: Mapping, trust: TrustSettings,
            lost: set[int]) -> Iterator[tuple[Happening, dict[int, MemoryCard]]]:
@@ -235,7 +227,7 @@ def _cards(found: Sequence[Happening], rows: Mapping[int, Memory], said: Mapping
     since = max((i for i, h in enumerate(found) if h.what == FORGETTING), default=len(found) - 1)
     history, cards = {}, {}
     for i, h in enumerate(found):
-        for id, new in _histories(h.events, rows).items():
+        for id, new in memory_logs(h.events).items():
             history.setdefault(id, []).extend(new)
             cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
         if i >= since:
@@ -254,7 +246,7 @@ def read_record(
     people = tuple(dict.fromkeys(map(check_user, (user, *all_given(also, str, "also names users, in a list")))))
     rows, trust, store = _rows(a, user), a.builder.settings.trust, a.store
     events = [e for e in logs(store, (*people, DOMAIN)) if e.memory is None or e.memory in rows]
-    said = {id: said_by_then(rows[id], of) for id, of in _histories(events, rows).items()}
+    said = {id: said_by_then(rows[id], of) for id, of in memory_logs(events).items()}
     names, turns = {store.alias(p): p for p in people}, {t.id: t for p in people for t in a.turns(p)}
     def told(h: Happening) -> bool:     # what others' conversations left in their own rows is theirs
         return h.what != READING or any(e.memory in rows or e.user == user for e in h.events)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
-from memkit.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, to_dict
+from memkit.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, Utterance, to_dict
 from memkit.store.store import MemoryStore
 from memkit.experiments.result import figure, result
 from memkit.widgets.draw.frames import COLUMNS, describe_columns, from_dict, from_plain, read_turns, to_frame, to_plain, write_turns
@@ -134,6 +134,26 @@ def test_a_turn_of_each_assistant_comes_back(tmp_path):
         turns = [bot.chat("ann", text) for text in ("I am allergic to penicillin.", "What helps against a burn?")]
         again = read_turns(write_turns(tmp_path/f"{type(bot).__name__}.jsonl", turns))
         assert again == turns and bot.explain(again[-1]) == bot.explain(turns[-1])
+
+
+def recalling_a_message() -> list[Turn]:
+    "Three turns of MaLP's: the last one recalls the first message itself, as it was said, and a note."
+    from memkit.malp.assistant import MalpSettings
+    from memkit.turn.assistants import open_assistant
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "I see."), settings=MalpSettings(rounds=0)) as bot:
+        turns = [bot.chat("ann", text) for text in ("Lovely weather by the weir today, a heron stood there.", "I am allergic to penicillin.", "Which bird stood by the weir?")]
+    assert {Memory, Utterance} == {type(h.item) for h in turns[-1].recalled}
+    return turns
+
+
+def test_a_turn_that_recalled_a_message_can_be_exported_and_tabulated(tmp_path):
+    turns = recalling_a_message()
+    assert read_turns(write_turns(tmp_path/"x.jsonl", turns)) == turns
+    frames = {name: to_frame(turns, name) for name in ("turns", "sections", "seconds", "candidates")}
+    found = frames["candidates"][frames["candidates"]["item"] == "message"]
+    assert len(found) and len(frames["turns"]) == 3 and found["rank"].tolist()[0] == 1 and set(found.owner) == {"ann"}
+    assert set(found[found.shown].id) <= set(frames["sections"].id) and frames["turns"].memories.tolist()[-1] == len(turns[-1].recalled)
+    for things in (list(turns[-1].recalled), list(turns[-1].considered)): assert "message" in set(to_frame(things)["item"])
 
 
 # --- tables

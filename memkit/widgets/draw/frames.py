@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Any, TYPE_CHECKING, get_args, get_origin, get_type_hints
 
 from ...files import write_file
-from ...records import Considered, Document, Hit, Memory, Turn
+from ...records import Considered, Document, Hit, Memory, Turn, Utterance
 from ...turn.engine import Assistant
 from ...turn.trace import from_plain, to_plain
 from .scene import given
@@ -41,7 +41,7 @@ turns
   fallback      text    why the answer is a fallback; '' if it isn't
   considered    count   candidates
   documents     count   documents in the prompt
-  memories      count   memories in the prompt
+  memories      count   memories and earlier messages in the prompt
   cut           count   sections that found no room in the prompt
   wrote         count   memories written
   prompt_tokens count   tokens
@@ -60,8 +60,8 @@ sections
   section       text    instructions, document, memory, question, …
   tokens        count   tokens
   kept          yes     did it find room
-  item          text    document or memory; '' for neither
-  id            text    of the document or memory
+  item          text    document, memory or message; '' for none of them
+  id            text    of the document, memory or message
   name          text    the document's title, the memory's question, or else its text
 seconds
   turn          text    the turn's identifier; '' where none is known
@@ -71,11 +71,11 @@ seconds
 candidates
   turn          text    the turn's identifier; '' where none is known
   at            time    when the turn was, UTC
-  rank          count   among the documents, or the memories, that were considered; from 1
-  item          text    document or memory; '' for neither
-  id            text    of the document or memory
+  rank          count   among the documents, the memories or the messages that were considered; from 1
+  item          text    document, memory or message; '' for none of them
+  id            text    of the document, memory or message
   name          text    the document's title, the memory's question, or else its text
-  owner         text    whose memory; '' for a document
+  owner         text    whose memory or message; '' for a document
   source        text    who found it
   score         number  what it was ranked by; higher is better
   shown         yes     was it in the prompt; missing where no turn says
@@ -169,7 +169,8 @@ def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #8cd5b40e
 def _item(hit: Hit | None) -> dict[str, str]:
     if not hit: return dict.fromkeys(("item", "id", "name"), "")
-    return {"item": type(hit.item).__name__.lower(), "id": str(hit.item.id), "name": name_of(hit.item)}
+    kind = "message" if isinstance(hit.item, Utterance) else type(hit.item).__name__.lower()
+    return {"item": kind, "id": str(hit.item.id), "name": name_of(hit.item)}
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #926f2d20
 def _section_rows(turns: Iterable[Turn]) -> Iterable[dict]:
@@ -194,7 +195,7 @@ def _candidate(
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #75afcf01
 def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     for t in turns:
-        ranks = {Document: 0, Memory: 0}
+        ranks = dict.fromkeys((Document, Memory, Utterance), 0)
         for c in t.considered:
             ranks[type(c.hit.item)] += 1
             yield _candidate(c.hit, ranks[type(c.hit.item)], c.shown, c.outcome, t.id, t.at)
@@ -315,7 +316,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     of = [k for k in get_args(kind) if k is not NoneType]
     if get_origin(kind) is UnionType:
         if value is None and NoneType in get_args(kind): return None
-        if len(of) > 1: of = [Memory if "user" in _is(dict, value, where) else Document]
+        if len(of) > 1: of = [Utterance if "role" in _is(dict, value, where) else Memory if "user" in value else Document]
         return _value(of[0], value, where)
     if get_origin(kind) is tuple:
         return tuple(_value(of[0], v, f"{where}[{i}]") for i, v in enumerate(_is(list, value, where)))

@@ -99,9 +99,9 @@ def holding(section: str) -> str: return LINE.replace('"sections": {"$": "tuple"
     (LINE.replace('"budget": 0', '"budget": "0"') + "\n", 1, "turn.budget must be int"), (LINE.replace('"budget": 0', '"budget": true') + "\n", 1, "turn.budget"), (holding("1"), 1, r"turn.sections\[0\] must be Section"), (holding(SECTION.replace('"tokens": 1', '"tokens": "<b>"')), 1, r"turn.sections\[0\].tokens must be int"),
     (holding(SECTION.replace('"score": 1.0', '"score": true')), 1, r"sections\[0\].hit.score must be float"), (holding(SECTION.replace('"kept": true', '"kept": 1')), 1, r"sections\[0\].kept must be bool"), (LINE.replace('"wrote": {"$": "tuple", "is": []}', '"wrote": {"$": "tuple", "is": ["1"]}'), 1, r"turn.wrote\[0\] must be int"), (LINE.replace('"wrote": {"$": "tuple", "is": []}', '"wrote": []'), 1, "turn.wrote must be tuple"),
     (LINE.replace('"model": ""', '"module": ""'), 1, "'module'"), (LINE.replace("2026-11-02T08:00:00+00:00", "yesterday"), 1, "isoformat"), (LINE.replace("+00:00", ""), 1, "no zone"), ("[" * 100_000, 1, "nested too deeply|no JSON"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.store.store:MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.nowhere:Thing", "is": {}}}'), 1, "has no record"), (LINE.replace('"extra": {}', '"extra": {"$": "tuple", "is": [1]}'), 1, "holds no turn"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.records:Message", "is": {"role": 3}}}'), 1, "holds no turn")])
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.nowhere:Thing", "is": {}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"$": "tuple", "is": [1]}'), 1, "holds no turn"),
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "Message", "is": {"role": 3}}}'), 1, "holds no turn")])
 def test_a_line_that_cannot_be_read_is_told(tmp_path, content, number, told):
     (tmp_path/"x.jsonl").write_text(content)
     with pytest.raises(ValueError, match=f"x.jsonl, line {number}: .*({told}).*on_error='skip'"): read_turns(tmp_path/"x.jsonl")

@@ -216,7 +216,7 @@ def test_mixed_things_and_other_tables_are_refused():
 
 # --- the notebook that explores an export
 
-@pytest.mark.parametrize("kind", ["without details", "malp", "mark", "map"])
+@pytest.mark.parametrize("kind", ["without details", "malp", "a message", "mark", "map"])
 def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
@@ -234,6 +234,7 @@ def test_any_export_can_be_explored(tmp_path, kind):
 
 
 def exported(kind: str) -> list[Turn]:
+    if kind == "a message": return recalling_a_message()
     if kind == "without details": return [a_turn(), a_turn(id="t2", text="And $5 then?")]
     from memkit.malp import open_malp
     from memkit.maprec import open_map

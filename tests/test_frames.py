@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
-from memkit.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, to_dict
+from memkit.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, Utterance, to_dict
 from memkit.store.store import MemoryStore
 from memkit.experiments.result import figure, result
-from memkit.widgets.draw.frames import COLUMNS, describe_columns, from_dict, from_plain, read_turns, to_frame, to_plain, write_turns
+from memkit.turn.trace import from_plain, to_plain
+from memkit.widgets.draw.frames import COLUMNS, describe_columns, read_turns, to_frame, write_turns
 
 texts, words = st.text(max_size=30), st.text(min_size=1, max_size=12).map(lambda s: s.replace("\0", "") + "x")
 plain_texts = texts.map(lambda s: s.replace("\0", ""))
@@ -21,7 +22,8 @@ numbers = st.floats(allow_nan=False)
 json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain_texts, lambda x: st.lists(x, max_size=3) | st.dictionaries(plain_texts | st.just("$"), x, max_size=3), max_leaves=5)
 documents = st.builds(Document, id=words, text=words, title=plain_texts, category=plain_texts, source=plain_texts, meta=st.dictionaries(plain_texts, json_values, max_size=2))
 memories = st.builds(Memory, id=st.integers(1, 9), user=words, text=words, kind=words, at=moments, turns=st.lists(words, max_size=2).map(tuple), meta=st.dictionaries(plain_texts, json_values, max_size=2), recalls=st.integers(0, 3))
-hits = st.builds(Hit, item=documents | memories, score=numbers, source=texts, parts=st.dictionaries(texts, numbers, max_size=2))
+messages = st.builds(Utterance, turn=words, user=words, role=st.sampled_from(["user", "assistant"]), text=words, at=moments)
+hits = st.builds(Hit, item=documents | memories | messages, score=numbers, source=texts, parts=st.dictionaries(texts, numbers, max_size=2))
 sections = st.builds(Section, name=texts, tokens=st.integers(0, 99), text=texts, kept=st.booleans(), hit=st.none() | hits)
 considered = st.builds(Considered, hit=hits, outcome=texts, shown=st.booleans())
 anything = st.recursive(json_values | numbers | moments | considered | st.frozensets(st.integers(), max_size=3), lambda x: st.lists(x, max_size=3) | st.lists(x, max_size=3).map(tuple) | st.dictionaries(texts | st.integers(), x, max_size=3), max_leaves=6)
@@ -61,17 +63,6 @@ def test_any_value_comes_back(value):
     assert again == value and to_plain(again) == to_plain(value)
 
 
-@many
-@given(hit=hits)
-def test_plain_records_are_read_too(hit):
-    assert from_dict(Hit, json.loads(json.dumps(to_plain_floats(to_dict(hit))))) == hit
-
-
-def to_plain_floats(x):
-    if isinstance(x, dict): return {k: to_plain_floats(v) for k, v in x.items()} if "$" not in x else to_plain(x)
-    return [to_plain_floats(v) for v in x] if isinstance(x, list) else to_plain(x)
-
-
 def test_what_json_cannot_say(tmp_path):
     extra = {"nan": float("nan"), "array": np.arange(3, dtype=np.float32), "number": np.float64(.5), "yes": np.bool_(True), "$": 1, "half": "\ud800"}
     got = read_turns(write_turns(tmp_path/"x.jsonl", [a_turn(extra=extra, text="\x85\u2028\u2029\x1c\r\n\"")]))[0]
@@ -98,15 +89,19 @@ def test_nothing_is_overwritten_silently(tmp_path):
     assert read_turns(write_turns(path, [], overwrite=True)) == []
 
 
-LINE = json.dumps(to_dict(a_turn()))
+LINE = json.dumps(to_plain(a_turn()))
+SECTION = json.dumps(to_plain(Section(name="memory", tokens=1, hit=Hit(item=Memory(id=1, user="ann", text="likes tea", at=AT), score=1., source="memory"))))
+def holding(section: str) -> str: return LINE.replace('"sections": {"$": "tuple", "is": []}', f'"sections": {{"$": "tuple", "is": [{section}]}}')
 
 @pytest.mark.parametrize("content, number, told", [
-    (LINE + "\n" + LINE[:80], 2, "breaks off"), ("\n\nDear diary\n", 3, "no JSON"), (LINE + "\n[]\n", 2, "must be an object"), ('{"id": "t"}\n', 1, "lacks user, session, at, text"),
-    (LINE.replace('"budget": 0', '"budget": "0"') + "\n", 1, "turn.budget must be a whole number"), (LINE.replace('"budget": 0', '"budget": true') + "\n", 1, "turn.budget"), (LINE.replace('"sections": []', '"sections": [{"tokens": 1}]'), 1, r"turn.sections\[0\] lacks name"),
+    (LINE + "\n" + LINE[:80], 2, "breaks off"), ("\n\nDear diary\n", 3, "no JSON"), (LINE + "\n[]\n", 2, "turn must be Turn"), ('{"id": "t"}\n', 1, "turn must be Turn"), (json.dumps(to_dict(a_turn())), 1, "turn must be Turn"),
+    (SECTION, 1, "turn must be Turn, got Section"), (LINE + "\n3\n", 2, "turn must be Turn, got 3"), (LINE.replace('"user": "ann", ', ""), 1, "'user'"),
+    (LINE.replace('"budget": 0', '"budget": "0"') + "\n", 1, "turn.budget must be int"), (LINE.replace('"budget": 0', '"budget": true') + "\n", 1, "turn.budget"), (holding("1"), 1, r"turn.sections\[0\] must be Section"), (holding(SECTION.replace('"tokens": 1', '"tokens": "<b>"')), 1, r"turn.sections\[0\].tokens must be int"),
+    (holding(SECTION.replace('"score": 1.0', '"score": true')), 1, r"sections\[0\].hit.score must be float"), (holding(SECTION.replace('"kept": true', '"kept": 1')), 1, r"sections\[0\].kept must be bool"), (LINE.replace('"wrote": {"$": "tuple", "is": []}', '"wrote": {"$": "tuple", "is": ["1"]}'), 1, r"turn.wrote\[0\] must be int"), (LINE.replace('"wrote": {"$": "tuple", "is": []}', '"wrote": []'), 1, "turn.wrote must be tuple"),
     (LINE.replace('"model": ""', '"module": ""'), 1, "'module'"), (LINE.replace("2026-11-02T08:00:00+00:00", "yesterday"), 1, "isoformat"), (LINE.replace("+00:00", ""), 1, "no zone"), ("[" * 100_000, 1, "nested too deeply|no JSON"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.store.store:MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.nowhere:Thing", "is": {}}}'), 1, "has no record"), (LINE.replace('"extra": {}', '"extra": {"$": "tuple", "is": []}'), 1, "turn.extra must be an object"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.records:Message", "is": {"role": 3}}}'), 1, "holds no turn")])
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.nowhere:Thing", "is": {}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"$": "tuple", "is": [1]}'), 1, "holds no turn"),
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "Message", "is": {"role": 3}}}'), 1, "holds no turn")])
 def test_a_line_that_cannot_be_read_is_told(tmp_path, content, number, told):
     (tmp_path/"x.jsonl").write_text(content)
     with pytest.raises(ValueError, match=f"x.jsonl, line {number}: .*({told}).*on_error='skip'"): read_turns(tmp_path/"x.jsonl")
@@ -134,6 +129,26 @@ def test_a_turn_of_each_assistant_comes_back(tmp_path):
         turns = [bot.chat("ann", text) for text in ("I am allergic to penicillin.", "What helps against a burn?")]
         again = read_turns(write_turns(tmp_path/f"{type(bot).__name__}.jsonl", turns))
         assert again == turns and bot.explain(again[-1]) == bot.explain(turns[-1])
+
+
+def recalling_a_message() -> list[Turn]:
+    "Three turns of MaLP's: the last one recalls the first message itself, as it was said, and a note."
+    from memkit.malp.assistant import MalpSettings
+    from memkit.turn.assistants import open_assistant
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "I see."), settings=MalpSettings(rounds=0)) as bot:
+        turns = [bot.chat("ann", text) for text in ("Lovely weather by the weir today, a heron stood there.", "I am allergic to penicillin.", "Which bird stood by the weir?")]
+    assert {Memory, Utterance} == {type(h.item) for h in turns[-1].recalled}
+    return turns
+
+
+def test_a_turn_that_recalled_a_message_can_be_exported_and_tabulated(tmp_path):
+    turns = recalling_a_message()
+    assert read_turns(write_turns(tmp_path/"x.jsonl", turns)) == turns
+    frames = {name: to_frame(turns, name) for name in ("turns", "sections", "seconds", "candidates")}
+    found = frames["candidates"][frames["candidates"]["item"] == "message"]
+    assert len(found) and len(frames["turns"]) == 3 and found["rank"].tolist()[0] == 1 and set(found.owner) == {"ann"}
+    assert set(found[found.shown].id) <= set(frames["sections"].id) and frames["turns"].memories.tolist()[-1] == len(turns[-1].recalled)
+    for things in (list(turns[-1].recalled), list(turns[-1].considered)): assert "message" in set(to_frame(things)["item"])
 
 
 # --- tables
@@ -201,7 +216,7 @@ def test_mixed_things_and_other_tables_are_refused():
 
 # --- the notebook that explores an export
 
-@pytest.mark.parametrize("kind", ["without details", "malp", "mark", "map"])
+@pytest.mark.parametrize("kind", ["without details", "malp", "a message", "mark", "map"])
 def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
@@ -219,6 +234,7 @@ def test_any_export_can_be_explored(tmp_path, kind):
 
 
 def exported(kind: str) -> list[Turn]:
+    if kind == "a message": return recalling_a_message()
     if kind == "without details": return [a_turn(), a_turn(id="t2", text="And $5 then?")]
     from memkit.malp import open_malp
     from memkit.maprec import open_map

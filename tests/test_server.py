@@ -15,7 +15,7 @@ import memkit.store.schema as server
 import postgres_server
 from memkit.models.lm import ScriptedLM
 from memkit.records import new_id
-from memkit.store.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
+from memkit.store.schema import SCHEMA, StoreError, erasures, memories, meta, owners
 from memkit.store.schema import FULL_BYTES, NO_DRIVER, server_engine
 from memkit.store.store import MemoryStore
 from memkit.hybrid.memory import ChromaMemory
@@ -282,27 +282,6 @@ def test_a_store_of_schema_4_is_read_by_todays_memkit(tmp_path):
         job, = jobs(s, "ann")
         assert (job.kind, job.turn) == ("learn", turn.id) and rows(s, meta.c.value)[0].value == str(SCHEMA)
         assert s.forget("ann").erased and [m.text for m in s.list("bob")] == ["The user has a cat."]
-
-
-def test_owners_that_were_doubled_before_schema_5_become_one(pg):
-    "What four processes left on a server: an owner twice, and a state in each of the two."
-    engine = make_engine(pg, 5)
-    with engine.begin() as conn:
-        tables.create_all(conn)
-        ONE_EACH.drop(conn)
-        conn.execute(meta.insert(), [{"key": "schema", "value": "4"}, {"key": "secret", "value": "ab"*32}])
-        digest = owner_digest(bytes.fromhex("ab"*32), "ann")
-        for id in (1, 2): conn.execute(owners.insert().values(id=id, bucket=bucket(digest), digest=digest, version=1))
-        conn.execute(owners.insert().values(id=3, bucket=0, digest=b"x"*32, version=1))
-        conn.exec_driver_sql("SELECT setval('owners_id_seq', 3)")
-        for id in (1, 2):
-            conn.execute(memories.insert().values(owner=id, kind="note", text=f"of {id}", at=0, encoder="", meta="{}", recalls=0, correct=0, incorrect=0))
-            conn.execute(state.insert().values(owner=id, key="k", value=str(id)))
-    with MemoryStore(pg) as s:
-        assert [m.text for m in s.list("ann")] == ["of 1", "of 2"] and s.state("ann", "k") == 2 and len(rows(s, owners.c.id)) == 2
-        s.forget("ann"); s.add("ann", "anew")
-    with MemoryStore(pg) as s: assert [m.text for m in s.list("ann")] == ["anew"]
-    engine.dispose()
 
 
 # --- assistants, and Chroma beside a server

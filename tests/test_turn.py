@@ -3,7 +3,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from dataclasses import is_dataclass, replace
+import zlib
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
@@ -16,7 +17,7 @@ from memkit.reading.notes import Round
 from memkit.records import Change, Turn, new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.mark.refined import DOMAIN
-from memkit.store.erase import read_traces
+from memkit.store.erase import put_trace, read_traces
 from memkit.turn import trace
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.engine import STAGES, NotStored, begin_session
@@ -76,10 +77,41 @@ def test_a_trace_falls_with_each_memory_that_it_quotes_and_leaves_no_bytes(name,
             if turn not in left: assert c[8:72] not in raw, "the bytes of the trace are gone"
 
 
-def test_a_record_that_was_renamed_is_still_read():
-    for (module, old), new in trace.NAMED.items():
-        kind = getattr(import_module(f"memkit.{module}"), new)
-        if is_dataclass(kind) and kind.__dataclass_params__.frozen: assert trace.record_class(f"memkit.{module}:{old}") is kind
+def test_every_record_has_a_name_of_its_own():
+    "So a trace names it without its module. The experiments' own records are in no turn."
+    found = 0
+    for module in {m for m in trace._modules().values() if not m.startswith("memkit.experiments.")}:
+        for name, kind in vars(import_module(module)).items():
+            if not (isinstance(kind, type) and kind.__module__ == module and name == kind.__name__ and is_dataclass(kind)): continue
+            if kind.__dataclass_params__.frozen:
+                assert trace.record_class(name) is kind, f"another {name} is in {trace._modules()[name]}; give one of them another name"
+                found += 1
+    assert found > 200
+
+
+def test_a_trace_names_no_module_and_an_unknown_record_leaves_the_words():
+    at = utc_now()
+    turn = Turn(id=new_id("t"), user="ann", session=new_id("s"), at=at, text="Hi", answer="Hello.", model="m", extra={"it": Round("r1", ALLERGY, "I see.", at=at)})
+    assert "memkit" not in trace.as_json(turn)
+    with MemoryStore(":memory:") as store:
+        store.add_turn("ann", turn.session, turn.text, turn.answer, at=turn.at, id=turn.id)
+        for content, whole in ((trace.pack(turn), True), (zlib.compress(trace.as_json(turn).replace('"Turn"', '"memkit.core.records:Turn"').encode()), False), (zlib.compress(trace.as_json(turn).replace('"Round"', '"Lap"').encode()), False)):
+            assert put_trace(store, "ann", turn.id, content, trace.VERSION)
+            again = trace.read_turn(store, "ann", turn.id)
+            assert again == (turn if whole else replace(turn, model="", extra={}))
+
+
+def test_a_record_of_the_same_name_is_refused():
+    @dataclass(frozen=True)
+    class Move: words: str
+    with pytest.raises(TypeError, match="another record of memkit is called Move too"): trace.to_plain(Move("x"))
+
+
+@pytest.mark.parametrize("name", ["os:system", "system", "memkit.records:Turn", "records.Turn", "Turn.shown", "MemoryStore", "MemoryStore.forget", "to_plain", "Assistant", "Chat", "main", "d", "", "__import__", "object", "type"])
+def test_nothing_but_a_frozen_record_is_made(name):
+    "By whatever name a file or a store asks for it."
+    for inside in ({}, {"target": "x.db"}, [["a", 1]], None):
+        with pytest.raises((TypeError, ValueError)): trace.from_plain({"$": name, "is": inside})
 
 
 def test_traces_are_bounded_and_can_be_switched_off():

@@ -34,7 +34,7 @@ from typing import Any
 from fastcore.basics import patch
 from sqlalchemy import (
     BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table,
-    Text, URL, bindparam, create_engine, event, exc, func, inspect, make_url, select, text)
+    Text, URL, bindparam, create_engine, event, exc, inspect, make_url, select, text)
 
 from ..records import check_text, check_time, utc_now
 
@@ -69,7 +69,7 @@ def as_record(kind: type, row, **given) -> Any:
     return kind(**found | {name: time_of(found[name]) for name in ("at", "due") if name in found} | given)
 
 # %% ../../nbs/store/03_schema.ipynb #5b874ed9
-SCHEMA = 5   # 2: adapters; 3: traces and what they quote; 4: jobs; 5: leftovers; on a server an owner is there once
+SCHEMA = 5   # 2: adapters; 3: traces and what they quote; 4: jobs; 5: leftovers
 tables = MetaData()
 
 def _full(kind: type, *names: str) -> list[Column]:   # columns without NULL
@@ -354,7 +354,6 @@ def _bring(conn: Connection, found: int):  # the schema that is there; 0: none
     here = meta.c.key == "schema"
     raised = meta.update().where(here, meta.c.value == str(found)).values(value=str(SCHEMA))
     if found and not conn.execute(raised).rowcount: return   # another process was faster
-    if 0 < found < 5 and on_server(conn.engine): _one_owner_each(conn)
     if found < SCHEMA: tables.create_all(conn)     # existing tables stay as they are
     if found: return
     new = {"schema": str(SCHEMA), "secret": secrets.token_hex(32)}
@@ -400,21 +399,6 @@ def _use_wal(engine: Engine):
             except sqlite3.OperationalError as e:
                 if "locked" not in str(e) or time.monotonic() > until: raise
                 time.sleep(.005)
-
-# %% ../../nbs/store/03_schema.ipynb #3397fefb
-def _one_owner_each(conn: Connection):
-    "Merge owners with the same digest. If a key of `state` occurs twice, the newest value stays."
-    every, first = owners.alias(), owners.alias()
-    twins = (select(every.c.id.label("old"), func.min(first.c.id).label("new")).where(every.c.digest == first.c.digest)
-             .group_by(every.c.id).having(every.c.id != func.min(first.c.id)).subquery())
-    for t in (t for t in tables.sorted_tables if "owner" in t.c and inspect(conn).has_table(t.name)):
-        conn.execute(t.update().where(t.c.owner == twins.c.old).values(owner=twins.c.new))
-    later = state.alias()
-    conn.execute(state.delete().where(select(later.c.id).where(
-        later.c.owner == state.c.owner, later.c.key == state.c.key, later.c.id > state.c.id).exists()))
-    conn.execute(owners.delete().where(owners.c.id.in_(select(twins.c.old))))
-    conn.execute(owners.update().values(version=owners.c.version + 1))
-    ONE_EACH.create(conn, checkfirst=True)
 
 # %% ../../nbs/store/03_schema.ipynb #f4877ce2
 @dataclass

@@ -560,6 +560,18 @@ def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
         assert "forget" in everything and "Rex" not in everything
 
 
+def test_what_a_request_to_delete_means_is_out_of_force_and_still_there():
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
+        told = a.chat("ann", "I am moving to Cork in June.")
+        [note] = a.memories("ann")
+        asked = a.chat("ann", "Please delete what I told you about Cork.")
+        assert asked.extra["answer"]["way"] == "forget" and [c.relation for c in asked.changes] == ["retraction"]
+        assert note.id not in [m.id for m in a.memories("ann")] and a.store.superseded("ann")[note.id]
+        assert a.store.get("ann", note.id).text == note.text and a.turns("ann")[0].id == told.id, "nothing is deleted yet"
+        before = a.memories("ann")
+        assert not a.chat("ann", "Please erase everything you know about me.").changes and a.memories("ann") == before
+
+
 @pytest.mark.parametrize("said", ["I forgot my keys again.", "Don't let me forget the milk.", "My aunt keeps forgetting names."])
 def test_what_only_sounds_like_it_is_no_request_to_forget(said): assert load_scorer().forgetting(said)["no"] > .5
 

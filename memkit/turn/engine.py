@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'TEXTS', 'describe', 'each_of', 'made_from', 'explain', 'round_turn', 'has_turn', 'Assistant',
-           'quotes_messages', 'NotStored', 'unstored', 'late', 'begin_session', 'contributed', 'drop_texts', 'beyond',
-           'Twin']
+           'asks_to_delete', 'quotes_messages', 'NotStored', 'unstored', 'late', 'begin_session', 'contributed',
+           'drop_texts', 'beyond', 'Twin']
 
 # %% ../../nbs/turn/04_engine.ipynb #84861119
 import asyncio
@@ -164,6 +164,10 @@ def learn(self: Assistant, turn: Turn, prepared: Any) -> Iterable[Change]:
     raise NotImplementedError(f"{type(self).__name__} needs learn(turn, prepared): what it wrote, as Changes")
 
 # %% ../../nbs/turn/04_engine.ipynb #2f5e8319
+def asks_to_delete(turn: Turn) -> bool:
+    "Was the turn answered by how to delete what was told?"
+    return turn.extra.get("answer", {}).get("way") == "forget"
+
 def quotes_messages(turn: Turn) -> bool:
     "Does the answer quote what the user said earlier?"
     return turn.extra.get("answer", {}).get("way") in ("memory", "warning", "both", "forget")
@@ -290,6 +294,11 @@ def learns_later(self: Assistant) -> bool:
 def leave_job(self: Assistant, turn: Turn) -> int | None:
     "Note, with the turn's words, that it is to be learned from. None where the turn alone teaches nothing."
     return self.queue.leave(turn.user, "learn", turn=turn.id)
+
+@patch
+def may_learn(self: Assistant, turn: Turn) -> bool:
+    "Does the turn tell anything? One that asks to delete, and was answered by how, doesn't."
+    return not asks_to_delete(turn)
 
 # %% ../../nbs/turn/04_engine.ipynb #601a4409
 @patch

@@ -292,8 +292,7 @@ def keep(
         assistant.store.add_turn(turn.user, turn.session, *assistant.kept_words(turn), at=turn.at, id=turn.id)
         assistant.count_recalls(turn)
         said = turn.text.strip()                                  # in a dialogue of the past a user may say nothing
-        forget = turn.extra.get("answer", {}).get("way") == "forget"   # answered by how to delete; it tells nothing
-        return assistant.leave_job(turn) if said and not forget else None
+        return assistant.leave_job(turn) if said and assistant.may_learn(turn) else None
 
 # %% ../../nbs/turn/02_stages.ipynb #1583489c
 def count_recalls(

@@ -562,9 +562,9 @@ def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
 
 def test_what_a_request_to_delete_means_is_out_of_force_and_still_there():
     with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
-        told = a.chat("ann", "I am moving to Cork in June.")
+        told = a.chat("ann", "I have a nut allergy.")
         [note] = a.memories("ann")
-        asked = a.chat("ann", "Please delete what I told you about Cork.")
+        asked = a.chat("ann", "Please strike the nut allergy from your notes, I never had one.")
         assert asked.extra["answer"]["way"] == "forget" and [c.relation for c in asked.changes] == ["retraction"]
         assert note.id not in [m.id for m in a.memories("ann")] and a.store.superseded("ann")[note.id]
         assert a.store.get("ann", note.id).text == note.text and a.turns("ann")[0].id == told.id, "nothing is deleted yet"

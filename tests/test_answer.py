@@ -568,8 +568,8 @@ def test_what_a_request_to_delete_means_is_out_of_force_and_still_there():
         assert asked.extra["answer"]["way"] == "forget" and [c.relation for c in asked.changes] == ["retraction"]
         assert note.id not in [m.id for m in a.memories("ann")] and a.store.superseded("ann")[note.id]
         assert a.store.get("ann", note.id).text == note.text and a.turns("ann")[0].id == told.id, "nothing is deleted yet"
-        before = a.memories("ann")
-        assert not a.chat("ann", "Please erase everything you know about me.").changes and a.memories("ann") == before
+        before = [m.id for m in a.memories("ann")]
+        assert not a.chat("ann", "Please erase everything you know about me.").changes and [m.id for m in a.memories("ann")] == before
 
 
 @pytest.mark.parametrize("said", ["I forgot my keys again.", "Don't let me forget the milk.", "My aunt keeps forgetting names."])

@@ -227,7 +227,8 @@ def asks_model(memory: DialogueMemory) -> bool:
 def _round(turn: Turn, before: str = "") -> Round:
     return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
 
-REQUEST = "it asks to delete what was told"   # why a sentence leaves no note, though it may take one back
+# why a sentence leaves no note, though it may take one back: `may_be_tied` knows reasons that begin so
+REQUEST = "it asks to delete what was told"
 
 def only_takes_back(found: Filtered) -> Filtered:
     "What a request to delete may do (ours): its sentences are no notes, and take out of use what they take back."

@@ -19,19 +19,22 @@ from pathlib import Path
 STATUS: dict[int, int] = {}    # of a child, by its process number: 1, and 0 once its notebook has passed
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 900    # what a notebook may take
-# slow to import, and without a thread of their own; pandas, onnxruntime and scikit-learn start one, so they stay out
+# slow to import, and without a thread of their own; onnxruntime starts one, so it stays out
 SLOW = ("nbdev.test", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "sqlalchemy.dialects.sqlite", "chromadb",
         "bm25s", "scipy.stats", "ipywidgets", "anywidget", "torch", "transformers.models.bert.modeling_bert",
-        "transformers.models.llama.modeling_llama", "peft")
+        "transformers.models.llama.modeling_llama", "peft", "pandas", "sklearn.linear_model", "datasets")
+# allocators and libraries of linear algebra that would start threads when they are imported
+ALONE = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def preload():
-    "Import what many notebooks import; raises `RuntimeError` where that started a thread, which a fork would lose."
-    for name in SLOW:
+    "Import what many notebooks import, and memkit; raises `RuntimeError` where that started a thread, which a fork would lose."
+    own = (p.relative_to(ROOT).with_suffix("") for p in sorted((ROOT/"memkit").rglob("[a-z0-9]*.py")))
+    for name in (*SLOW, *(".".join(p.parts) for p in own)):
         with contextlib.suppress(ImportError): importlib.import_module(name)
     threads = Path("/proc/self/task")
     if threads.is_dir() and len(list(threads.iterdir())) > 1:
-        raise RuntimeError(f"one of {', '.join(SLOW)} starts a thread when it is imported; take it out of SLOW")
+        raise RuntimeError(f"one of {', '.join(SLOW)}, or a module of memkit, starts a thread when it is imported")
     gc.collect()
     gc.freeze()      # children leave the pages of these objects alone
 
@@ -82,7 +85,7 @@ class Notebooks:
         if self.process is None:
             command = [sys.executable, "-P", __file__]      # -P: notebooks see no module of tests/
             self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                            env={**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"})
+                                            env={**os.environ, "MPLBACKEND": "agg", **ALONE})
         with contextlib.suppress(BrokenPipeError): print(json.dumps(what), file=self.process.stdin, flush=True)
         status = self.process.stdout.readline().strip()
         if not status: self.stop()

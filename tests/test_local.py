@@ -1,5 +1,7 @@
 "LocalLM and its steps on tiny random models of two families, built and saved here; transformers itself and whole-string scoring are the oracles."
 import importlib.util
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -460,3 +462,17 @@ def test_the_embedded_model_loads_twice_alike_and_answers_in_its_template():
     r = lm.generate([user("What causes flu?")], max_tokens=4)[0]
     assert r.prompt_tokens == lm.count_tokens(lm.render(user("What causes flu?"))) and 0 < r.answer_tokens <= 4
     assert lm.context == 8192 and lm.render(user("Hi")).endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+TOLD = """
+import sys
+from memkit.turn.assistants import open_assistant
+a = open_assistant("malp")
+a.chat("ann", "My dog is called Rex.")
+assert "Rex" in a.chat("ann", "What is my dog called?").answer
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
+
+
+def test_an_answer_from_memory_needs_neither_torch_nor_transformers():
+    subprocess.run([sys.executable, "-c", TOLD], check=True)

@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['FOCUS', 'PASSAGE_HEADS', 'PASSAGES', 'WORDS', 'DOCUMENTS', 'LEAST', 'SHARE', 'EVIDENCE', 'without_header',
-           'is_furniture', 'units', 'focused', 'nearest_part', 'beside', 'quantized', 'JudgedPassage', 'PassageScorer',
+           'is_furniture', 'units', 'focused', 'nearest_part', 'beside', 'JudgedPassage', 'PassageScorer',
            'load_passages', 'in_words', 'AnswerSentence', 'sentences_of', 'chosen_sentences', 'nearest_passage',
            'FromDocuments', 'from_documents', 'answerable_features', 'answered_weights', 'probability_answered',
            'document_answer']
 
 # %% ../../nbs/answer/05_from_documents.ipynb #c8002b4b
 import json
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +26,8 @@ from fastcore.basics import patch
 
 from .screening import other_medicines
 from .stage import Answered
-from ..files import cache_dir, make_once, own_data
-from ..models.embed import MiniLM, open_graph, usable_cores, with_title
+from ..files import own_data
+from ..models.embed import MiniLM, usable_cores, with_title
 from ..reading.labels import Tokens, plain_tokens, tokens_in
 from ..reading.reader import Encoded, opened_once, sigmoid
 from ..records import Hit, Turn
@@ -116,19 +115,6 @@ def beside(q, v, lib):   # [384] each, of length 1; lib: numpy or torch -> [768]
     "Two vectors as a head sees them: their product, whose sum is the cosine, and their distance."
     return lib.concatenate([q*v, abs(q - v)])
 
-# %% ../../nbs/answer/05_from_documents.ipynb #9c51e12a
-def quantized(
-    graph: Path,    # an ONNX file
-    path: Path,     # the file to write
-):
-    "Write a graph whose matrices hold eight bits a number (ONNX Runtime, dynamic quantization)."
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-    logging.disable(logging.WARNING)       # it advises a step that changes nothing here
-    try:
-        quantize_dynamic(str(graph), str(path), weight_type=QuantType.QInt8, per_channel=True,
-                         op_types_to_quantize=["MatMul"])
-    finally: logging.disable(logging.NOTSET)
-
 # %% ../../nbs/answer/05_from_documents.ipynb #24c22e8b
 @dataclass(frozen=True)
 class JudgedPassage:
@@ -152,13 +138,10 @@ class PassageScorer(Encoded):
         weights: Path | None = None,   # None: those that ship with memkit
         exact: bool = False,           # the graph in 32 bits, half as fast
     ):
+        self.bits = 32 if exact else 8
         super().__init__(Path(weights or own_data(PASSAGES)), PASSAGE_HEADS)
         self._kept: dict[bytes, JudgedPassage] = {}     # by the hash of question, heading and passage
         self._lock = Lock()
-        if exact: return
-        full = cache_dir()/f"reader-{self.name.split()[-1]}"
-        small = make_once(full.with_name(full.name + "-int8"), lambda f: quantized(full/"model.onnx", f/"model.onnx"))
-        self.graph = open_graph(small/"model.onnx")
 
     def general(self, question: str) -> float:   # probability, 0..1
         "Is this something that general documents can answer?"

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PLAIN_STOP', 'convert_gguf', 'embedded_folder', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse',
-           'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'find_model', 'load_causal', 'pad_left',
-           'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'withheld',
-           'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs',
-           'LocalLM', 'load_model']
+           'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'find_model', 'load_part', 'load_causal',
+           'pad_left', 'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within',
+           'withheld', 'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows',
+           'token_log_probs', 'EmbeddedTokenizer', 'LocalLM', 'load_model']
 
 # %% ../../nbs/models/02_local.ipynb #048efa43
 import copy
@@ -18,9 +18,10 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,26 @@ def find_model(
         ) from None
 
 # %% ../../nbs/models/02_local.ipynb #ab086ecb
+@contextmanager
+def _from_folder(name: str, where: str):
+    "What transformers can't load is a `ValueError` that names the model; a download shows its bar."
+    from safetensors import SafetensorError
+    try:
+        with quiet_loading() if Path(where).is_dir() else nullcontext(): yield
+    except (OSError, ValueError, SafetensorError) as e:
+        why = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise ValueError(f"{name} holds no causal language model that transformers can load: {why}") from None
+
+def load_part(
+    kind: str,   # a class of transformers: 'AutoTokenizer' or 'AutoConfig'
+    name: str,   # as for `find_model`
+) -> Any:
+    "A model's tokenizer or its settings, without its weights; raises as `load_causal` does."
+    import transformers
+    where = find_model(name)
+    with _from_folder(name, where): return getattr(transformers, kind).from_pretrained(where)
+
+# %% ../../nbs/models/02_local.ipynb #73ef3d85
 def load_causal(
     name: str,           # as for `find_model`
     device: str | None,  # None: cuda if there is one, else cpu
@@ -192,16 +213,11 @@ def load_causal(
 ) -> tuple[Any, Any]:    # model in evaluation mode, tokenizer
     "Load a causal model; raises `FileNotFoundError`, or `ValueError` for a folder that holds no such model."
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     where, device = find_model(name), device or ("cuda" if torch.cuda.is_available() else "cpu")
-    quiet = quiet_loading() if Path(where).is_dir() else nullcontext()      # a download shows its bar
-    try:
-        with quiet:
-            model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device)))
-            return model.to(device).eval(), AutoTokenizer.from_pretrained(where)
-    except (OSError, ValueError, SafetensorError) as e: why = (str(e).strip().splitlines() or [type(e).__name__])[0]
-    raise ValueError(f"{name} holds no causal language model that transformers can load: {why}")
+    with _from_folder(name, where):
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device)))
+    return model.to(device).eval(), load_part("AutoTokenizer", name)
 
 # %% ../../nbs/models/02_local.ipynb #95e6bd5e
 def pad_left(
@@ -449,6 +465,25 @@ def token_log_probs(
         done = end
     return np.concatenate(out)
 
+# %% ../../nbs/models/02_local.ipynb #770f4b76
+class EmbeddedTokenizer:
+    "What a prompt needs of the embedded model's tokenizer: tokens and template (ours). It doesn't import transformers."
+    def __init__(self):
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from tokenizers import Tokenizer
+        folder = embedded_folder()
+        self.own = Tokenizer.from_file(str(folder/"tokenizer.json"))
+        self.added_tokens_decoder = self.own.get_added_tokens_decoder()
+        self.all_special_tokens = [t.content for t in self.added_tokens_decoder.values() if t.special]
+        self.chat_template = (folder/"chat_template.jinja").read_text("utf-8")
+        self._fill = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(self.chat_template)
+
+    def __call__(self, text: str, **options: bool) -> SimpleNamespace:   # `input_ids`: its tokens, none added
+        return SimpleNamespace(input_ids=self.own.encode(text, add_special_tokens=False).ids)
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]], **options: bool) -> str:
+        return self._fill.render(messages=messages, add_generation_prompt=True)
+
 # %% ../../nbs/models/02_local.ipynb #a3069e2b
 class LocalLM:
     """A causal language model in this process: a `LanguageModel`, a `StreamingModel` and a `LabelScorer` (ours;
@@ -467,7 +502,7 @@ class LocalLM:
         self.source = str(source)
         self.name = Path(self.source).name if Path(self.source).is_dir() else self.source
         self.device, self.dtype, self.batch_size, self._context = device, dtype, batch_size, context
-        self._parts, self._loading, self._lock = None, threading.Lock(), threading.Lock()
+        self._parts, self._light, self._loading, self._lock = None, {}, threading.RLock(), threading.Lock()
 
 # %% ../../nbs/models/02_local.ipynb #451d6d44
 @patch(cls_method=True)
@@ -495,21 +530,37 @@ def load(self: LocalLM) -> tuple[Any, Any]:
         if self._parts is None: self._parts = load_causal(self.source, self.device, self.dtype)
     return self._parts
 
+@patch
+def _without_weights(self: LocalLM, kind: str) -> Any:
+    "Tokenizer or settings. A turn that is answered from memory counts tokens, and never needs the weights."
+    with self._loading:
+        if self._parts: return self._parts[1] if kind == "AutoTokenizer" else self._parts[0].config
+        if kind not in self._light:
+            own = kind == "AutoTokenizer" and self.source == str(embedded_folder())
+            self._light[kind] = EmbeddedTokenizer() if own else load_part(kind, self.source)
+        return self._light[kind]
+
+@patch(as_prop=True)
+def tokenizer(self: LocalLM) -> Any:
+    "The tokenizer of transformers; raises as `load_causal` does."
+    return self._without_weights("AutoTokenizer")
+
 @patch(as_prop=True)
 def context(self: LocalLM) -> int:
     "The window in tokens, prompt and answer together; 2,048 where neither the caller nor the model says."
-    return self._context or getattr(self.load()[0].config.get_text_config(), "max_position_embeddings", None) or 2048
+    if self._context: return self._context
+    return getattr(self._without_weights("AutoConfig").get_text_config(), "max_position_embeddings", None) or 2048
 
 # %% ../../nbs/models/02_local.ipynb #0e7e9d84
 @patch
 def render(self: LocalLM, messages: Sequence[Message]) -> str:
     "The exact prompt; raises `ValueError` where the model's template refuses the conversation."
-    return chat_prompt(self.load()[1], messages)
+    return chat_prompt(self.tokenizer, messages)
 
 @patch
 def count_tokens(self: LocalLM, text: str) -> int:
     "Tokens of `text` as it stands."
-    return len(text_ids(self.load()[1], text))
+    return len(text_ids(self.tokenizer, text))
 
 # %% ../../nbs/models/02_local.ipynb #7ed4812d
 @patch
@@ -518,7 +569,7 @@ def _drafts(self: LocalLM, conversations, max_tokens, temperature, seed, stop,
     import torch
     conversations = check_request(conversations, max_tokens, temperature, stop)
     if not 0 < top_p <= 1: raise ValueError(f"top_p must lie above 0 and at most at 1, got {top_p}")
-    tokenizer = self.load()[1]
+    tokenizer = self.tokenizer
     prompts = [text_ids(tokenizer, chat_prompt(tokenizer, c)) for c in conversations]
     limits = [check_max_tokens(len(p), self.context, max_tokens) for p in prompts]
     turn = [PLAIN_STOP] if tokenizer.chat_template is None else []  # without a template nothing else ends a turn
@@ -535,7 +586,7 @@ def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0., model=None)
 
 @patch
 def _reply(self: LocalLM, draft, stop, seconds) -> Reply:
-    return Reply(text=answer_text(self.load()[1], draft, stop), prompt_tokens=len(draft.prompt),
+    return Reply(text=answer_text(self.tokenizer, draft, stop), prompt_tokens=len(draft.prompt),
                  answer_tokens=len(draft.tokens), seconds=seconds, finished=draft.ended)
 
 @patch
@@ -605,7 +656,7 @@ def _pieces(self: LocalLM, draft, steps, stop) -> Generator[str, None, Reply]:
     sent, going, start = "", True, time.perf_counter()
     while going:
         with self._lock: going = next(steps, "end") != "end"
-        text = answer_text(self.load()[1], draft, stop, final=not going)
+        text = answer_text(self.tokenizer, draft, stop, final=not going)
         if text != sent: yield text[len(sent):]
         sent = text
     return self._reply(draft, stop, time.perf_counter() - start)

@@ -356,7 +356,7 @@ class TunedMiniLM:
         `merged` raise."""
         adapter = adapter if isinstance(adapter, Adapter) else load_adapter(adapter)
         self.name, self._documents = f"{MiniLM.name}+{adapter.digest}", MiniLM(threads)
-        folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1", lambda f: _export(adapter, f))
+        folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-2", lambda f: _export(adapter, f))
         self._questions = MiniLM(threads, folder)
 
 # %% ../../nbs/search/06_embedders.ipynb #00481093

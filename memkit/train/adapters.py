@@ -456,3 +456,5 @@ class UserLM(LocalLM):
         "The base model with the user's adapter, and the tokenizer."
         model, tokenizer = self.personal.lm.load()
         return Rows(model, lambda: [self.personal.adapter(self.user)]), tokenizer
+
+    def _without_weights(self, kind: str) -> Any: return self.personal.lm._without_weights(kind)

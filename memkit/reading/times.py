@@ -312,12 +312,17 @@ _FEW = r"(?:an?|\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|twelve)
 _AT = r"(?:(?:since|until|till|by) )?"
 _NAMED_MONTH = rf"(?:{'|'.join(MONTHS)})\b\.?"
 _NUMBERED = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|(?:{'|'.join(_ORDINALS)})\b)"
+# "on the fourth floor" is no day, "on the fourth my sister comes" is one; after "on the 4th" few words are counted
+_THINGS = r"(?:floors?|storeys?|levels?|rows?|lines?|pages?|days?|weeks?|years?|times?|tr(?:y|ies)|attempts?|go)"
+_GOES_ON = (r"(?:at|in|of|and|but|or|no|so|to|for|with|from|if|as|because|when|where|while|then|until|till|after|before|by"
+            r"|around|about|instead|not|only|both|already|i|you|he|she|it|we|they|my|your|his|her|our|their|the|an?|this"
+            r"|that|next|last|there|is|was|are|were|has|have|had|will|would|can|could|must|should|please|thanks)")
 _PHRASE = re.compile("|".join((
     rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",
     rf"{_AT}{_WEEKDAY},? (?:the )?\d{{1,2}}(?:st|nd|rd|th)\b",
-    rf"\b(?:on|by|until|till|since) the (?:\d{{1,2}}(?:st|nd|rd|th)|{'|'.join(_ORDINALS)})\b"
-    rf"(?! {_WEEKDAY}|(?: of)? {_NAMED_MONTH})",
+    rf"\b(?:on|by|until|till|since) the (?:\d{{1,2}}(?:st|nd|rd|th)\b(?![ -]{_THINGS}\b)"
+    rf"|(?:{'|'.join(_ORDINALS)})\b(?![ -](?!{_GOES_ON}\b)(?-i:[a-z])))(?! {_WEEKDAY}|(?: of)? {_NAMED_MONTH})",
     rf"{_AT}(?:the )?{_WHICH} {_WEEKDAY} (?:of|in) (?:(?:this|next|the) month|{_NAMED_MONTH}(?:,? \d{{4}}\b)?)",
     rf"(?:the )?{_WEEKDAY} before last\b", rf"\b(?:a )?week last {_WEEKDAY}\b", r"\b(?:tomorrow|yesterday) week\b",
     rf"{_AT}(?:(?:last|next|this)(?: coming)? )?\b(?:{'|'.join(HOLIDAYS)})\b(?: \d{{4}}\b)?",

@@ -33,7 +33,7 @@ PATH = [
     ]),
     ("Recommendation", [
         ("walkthroughs/4_map", "How remarks in a chat become ratings, and ratings predictions."),
-        ("maprec/05_prediction", "The paper's predictor, and why a distribution over stars is better than one guess."),
+        ("maprec/05_prediction", "The paper's predictor, a language model, and why a distribution over stars is better than one guess; the assistant's own stars come from a formula."),
     ]),
     ("Your own memory", [
         ("03_generative_agents", "How recency, importance and relevance make a whole design."),

@@ -147,7 +147,8 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Palette):
     _names(ax, list(means.index), c)
     ax.set(xlim=(0, 1), title="Answers of the shared reader", xlabel="share; the rest: otherwise wrong")
     ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(.5, -.1), columnspacing=1, handlelength=1,
-              title="Black lines: 95 % for “right”\n(it includes abstaining where\nnothing was told)", title_fontsize=SMALLEST)
+              title="Black lines: 95 % for “right”\n(it includes abstaining where\nnothing was told)",
+              title_fontsize=SMALLEST)
 
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7

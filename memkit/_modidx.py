@@ -276,6 +276,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.answer.stage._before': ('answer/stage.html#_before', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._careful': ('answer/stage.html#_careful', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._forget': ('answer/stage.html#_forget', 'memkit/answer/stage.py'),
+                                     'memkit.answer.stage._only_states': ('answer/stage.html#_only_states', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._overview': ('answer/stage.html#_overview', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._replaced_by': ('answer/stage.html#_replaced_by', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._rows': ('answer/stage.html#_rows', 'memkit/answer/stage.py'),

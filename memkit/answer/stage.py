@@ -18,7 +18,7 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from .scorer import READ, Evidence, Scorer, load_scorer, probability_known
+from .scorer import READ, Evidence, Scorer, load_scorer, only_asks, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -44,7 +44,7 @@ EMERGENCY = {
     "poisoning": (f"This could be a poisoning. {CALL}, or your poison line. Keep the packet, and don't make "
                   "anybody vomit."),
     "other emergency": f"This sounds like an emergency. {CALL}."}
-ALARM = .35   # probability of an emergency from which the sentence is said (ours)
+ALARM = .25   # probability of an emergency from which the sentence is said (ours)
 
 def emergency(text: str) -> str:   # '' where there is none
     "What to do at once, where a message tells of an emergency (ours)."
@@ -95,12 +95,11 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     new, earlier = [t for t in said if t.id not in known], [t for t in said if t.id in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        if not clauses or not all(map(_tells_nothing, clauses)): known[t.id] = ReadMessage(clauses, vector)
-        else:
+        gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
+        if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
-            back = any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all"
-            gone = _taken_back(t.question, vector, told, known, wish) if back else frozenset()
-            known[t.id] = ReadMessage(clauses, None, gone)
+            gone = _taken_back(t.question, vector, told, known, wish)
+        known[t.id] = ReadMessage(clauses, vector if tells else None, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -310,6 +309,11 @@ def wants(
     return {name: asks.get(name, 0.)/whole for name in shares}
 
 # %% ../../nbs/answer/04_stage.ipynb #092ed635
+def _only_states(reading: Reading | None) -> bool:
+    "Does a message only state something, in the reader's eyes and by its punctuation?"
+    if not reading or "?" in reading.text: return False
+    return bool(reading.facts) and all(c.act == "states" for c in reading.clauses)
+
 def known_answer(
     assistant: "Assistant",
     turn: Turn,
@@ -326,4 +330,6 @@ def known_answer(
         made = {"text": what_was_noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
     else: made = None if asked in TELLING else _asks(assistant, turn, shares)
+    if made and made["way"] == "unknown" and _only_states(reading):
+        made = {"text": what_was_noted(reading), "way": "noted"}
     return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

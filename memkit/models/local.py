@@ -540,6 +540,7 @@ def _without_weights(self: LocalLM, kind: str) -> Any:
             self._light[kind] = EmbeddedTokenizer() if own else load_part(kind, self.source)
         return self._light[kind]
 
+# %% ../../nbs/models/02_local.ipynb #f7023ac0
 @patch(as_prop=True)
 def tokenizer(self: LocalLM) -> Any:
     "The tokenizer of transformers; raises as `load_causal` does."

@@ -153,12 +153,13 @@ FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a
 CORRECTORS = ("fa", "fb", "fc", "fd", "fe")   # wrote corrections alone
 INJECTORS = ("fg", "fh", "fi")          # wrote orders to an assistant, and what looks alike
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
+WHOSE = ("fo", "fp", "fq", "fr", "fs")   # asked about the right person, and about another one
 DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS)
+OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *WHOSE)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -187,6 +188,13 @@ def test_requests_to_forget_stand_beside_what_looks_alike(hand):
     parts = [45, 10, 45] if hand in HELPED else [60, 12, 68] if hand in DELETERS else [28, 12, 40]
     assert [sum(r["forget"] == kind for r in asks) for kind in ("one", "all", "no")] == parts
     assert len({r["text"] for r in asks}) == sum(parts)
+
+
+@pytest.mark.parametrize("hand", WHOSE)
+def test_questions_ask_about_the_right_person_and_about_another(hand):
+    told = rows(f"voices/{hand}/whose.jsonl")
+    assert len({r["message"] for r in told}) == 70 and all(len({a["text"] for a in r["asks"]}) == 3 for r in told)
+    assert 80 <= sum(a["answered"] for r in told for a in r["asks"]) <= 100
 
 
 @pytest.mark.parametrize("hand", ["ef", "eg"])

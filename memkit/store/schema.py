@@ -288,6 +288,8 @@ def address(
     target: str | os.PathLike,  # a path, ':memory:', or a URL such as postgresql://host/db
 ) -> str:                       # SQLAlchemy's URL
     "The store's address as a URL."
+    if not isinstance(target, str | os.PathLike):
+        raise TypeError(f"a store is a path, ':memory:' or a URL such as postgresql://host/db; got {target!r}")
     target = os.fspath(target)
     if re.match(r"^[a-z0-9+]+://", target): return with_driver(target)
     return "sqlite://" if target == ":memory:" else "sqlite:///" + str(Path(target).expanduser())

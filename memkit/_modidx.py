@@ -4655,6 +4655,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.reading.notes.Round.__post_init__': ( 'reading/notes.html#round.__post_init__',
                                                                                     'memkit/reading/notes.py'),
                                       'memkit.reading.notes._chunks': ('reading/notes.html#_chunks', 'memkit/reading/notes.py'),
+                                      'memkit.reading.notes._closed': ('reading/notes.html#_closed', 'memkit/reading/notes.py'),
                                       'memkit.reading.notes._doubt': ('reading/notes.html#_doubt', 'memkit/reading/notes.py'),
                                       'memkit.reading.notes._enough': ('reading/notes.html#_enough', 'memkit/reading/notes.py'),
                                       'memkit.reading.notes._fitted': ('reading/notes.html#_fitted', 'memkit/reading/notes.py'),

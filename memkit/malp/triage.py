@@ -294,7 +294,7 @@ def triage(
     nearest: float = .1,             # cosine below which nothing is compared
     said: str = "",                  # the short message that the note is from; '': the note is compared alone
 ) -> Triage:
-    "Triage of one note (MaLP §2.3.3 counts 'appearances'; the relations are ours)."
+    "Triage of one note (MaLP §2.3.3 counts 'appearances'; the relations are ours). Nobody contradicts their own message."
     if note.speaker == "assistant" and recalled:
         again = _heard_again(note, vector, recalled, relate, max(nearest, .5))
         if again: return Triage("dropped", again)
@@ -306,6 +306,7 @@ def triage(
         kind = max(CHANGED, key=lambda k: relation.shares.get(k, 0.))
     if kind in REPLACES and denies_another(note.facts, old.text): kind = "refines"
     if kind == "update" and "severe" in old.flags and "severe" not in note.flags: return Triage("unrelated")
+    if old.id < 0 and kind == "contradiction" and note.speaker == "user": return Triage("unrelated")
     if old.id < 0 and kind == "duplicate": return Triage("dropped", "said already in this round")
     rest = rest_of(old.text, old.facts, note.text, note.facts) if kind == "update" and old.id > 0 else ""
     less = kind == "duplicate" and says_less(note.text, old.text)

@@ -337,6 +337,10 @@ def points_back(
         sentence[: them.start()])
 
 # %% ../../nbs/reading/08_notes.ipynb #682492f8
+def _closed(s: str) -> str:
+    "A clause as a sentence: with a full stop, where it ends in none."
+    return s if re.search(r"[.!?…][\"'”’)]*\s*$", s) else s.rstrip(" ,;:-–") + "."
+
 def shown_note(
     said: Sequence[tuple[str, str]],  # (speaker, sentence) of the round up to this one, which is the last
     rewrite: bool = True,             # False: knowledge, which nobody owns, keeps its words
@@ -349,7 +353,8 @@ def shown_note(
     named = own(last)
     unnamed = not re.search(r"\bthe (?:user|assistant)\b", named, re.I) or re.search(r"\b(?:we|our|us)\b", named)
     if rewrite and unnamed: named = f"The {speaker} said: {named}"
-    return " ".join([*(own(s) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]), named])
+    before = [_closed(own(s)) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]]
+    return " ".join([*before, named])
 
 # %% ../../nbs/reading/08_notes.ipynb #38dfc461
 def sides(

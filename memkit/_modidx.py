@@ -2911,6 +2911,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'memkit.malp.triage.Todo': ('malp/triage.html#todo', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.Triage': ('malp/triage.html#triage', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage._Written': ('malp/triage.html#_written', 'memkit/malp/triage.py'),
+                                    'memkit.malp.triage._counts_not': ('malp/triage.html#_counts_not', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage._heard_again': ('malp/triage.html#_heard_again', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage._near': ('malp/triage.html#_near', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage._place': ('malp/triage.html#_place', 'memkit/malp/triage.py'),

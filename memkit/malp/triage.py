@@ -284,6 +284,12 @@ def _tied(note: Note, vector: np.ndarray, known: Sequence[KnownNote], relate: Re
             or _related(said or shown_of(note), vector, memories, relate)
             or _related(shown_of(note), vector, _near(vector, earlier, max(nearest, .5)), relate))
 
+# %% ../../nbs/malp/02_triage.ipynb #36ddaeb0
+def _counts_not(kind: str, note: Note, old: KnownNote) -> bool:
+    "Is a relation no reason to touch a memory? Nobody contradicts their own message, and a warning isn't weakened."
+    if kind == "contradiction": return old.id < 0 and note.speaker == "user"
+    return kind == "update" and "severe" in old.flags and "severe" not in note.flags
+
 # %% ../../nbs/malp/02_triage.ipynb #c026cce7
 def triage(
     note: Note,
@@ -294,7 +300,7 @@ def triage(
     nearest: float = .1,             # cosine below which nothing is compared
     said: str = "",                  # the short message that the note is from; '': the note is compared alone
 ) -> Triage:
-    "Triage of one note (MaLP §2.3.3 counts 'appearances'; the relations are ours). Nobody contradicts their own message."
+    "Triage of one note (MaLP §2.3.3 counts 'appearances'; the relations are ours)."
     if note.speaker == "assistant" and recalled:
         again = _heard_again(note, vector, recalled, relate, max(nearest, .5))
         if again: return Triage("dropped", again)
@@ -305,8 +311,7 @@ def triage(
     if kind == "duplicate" and opposed(note.facts, old.facts):
         kind = max(CHANGED, key=lambda k: relation.shares.get(k, 0.))
     if kind in REPLACES and denies_another(note.facts, old.text): kind = "refines"
-    if kind == "update" and "severe" in old.flags and "severe" not in note.flags: return Triage("unrelated")
-    if old.id < 0 and kind == "contradiction" and note.speaker == "user": return Triage("unrelated")
+    if _counts_not(kind, note, old): return Triage("unrelated")
     if old.id < 0 and kind == "duplicate": return Triage("dropped", "said already in this round")
     rest = rest_of(old.text, old.facts, note.text, note.facts) if kind == "update" and old.id > 0 else ""
     less = kind == "duplicate" and says_less(note.text, old.text)

@@ -314,9 +314,11 @@ _NAMED_MONTH = rf"(?:{'|'.join(MONTHS)})\b\.?"
 _NUMBERED = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|(?:{'|'.join(_ORDINALS)})\b)"
 # "on the fourth floor" is no day, "on the fourth my sister comes" is one; after "on the 4th" few words are counted
 _THINGS = r"(?:floors?|storeys?|levels?|rows?|lines?|pages?|days?|weeks?|years?|times?|tr(?:y|ies)|attempts?|go)"
-_GOES_ON = (r"(?:at|in|of|and|but|or|no|so|to|for|with|from|if|as|because|when|where|while|then|until|till|after|before|by"
-            r"|around|about|instead|not|only|both|already|i|you|he|she|it|we|they|my|your|his|her|our|their|the|an?|this"
-            r"|that|next|last|there|is|was|are|were|has|have|had|will|would|can|could|must|should|please|thanks)")
+_GOES_ON = ("(?:at|in|of|and|but|or|no|so|to|for|with|from|if|as|because|when|where|while|then|until|till|after|before"
+            "|by|around|about|instead|not|only|both|already|i|you|he|she|it|we|they|my|your|his|her|our|their|the|an?"
+            "|this|that|next|last|there|is|was|are|were|has|have|had|will|would|can|could|must|should|please|thanks)")
+
+# %% ../../nbs/reading/06_times.ipynb #9ac20d06
 _PHRASE = re.compile("|".join((
     rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",

@@ -181,7 +181,7 @@ CALIBRATED = ("h", "j", "l", "o")     # random writers
 # %% ../../../nbs/experiments/answers/01_run.ipynb #ec8b7631
 UNSEEN = ("al",)              # wrote what messages want, and trained nothing
 ALARMED = ("al", "dn", "ds", "dt")   # the same for emergencies
-TALKED = ("aw", "ax", "dk", "dl", "dy", "dz", "ef", "eg", "em", "en")   # sealed: what they say in conversations is ordinary
+TALKED = ("aw", "ax", "dk", "dl", "dy", "dz", "ef", "eg", "em", "en")   # sealed; what they said is ordinary
 
 def alarm_items(scorer: Scorer) -> TableRows:
     "The scorer's results for unseen writers' emergencies and other messages, and ten others' ordinary ones."

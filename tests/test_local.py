@@ -476,3 +476,13 @@ assert not {"torch", "transformers"} & set(sys.modules)
 
 def test_an_answer_from_memory_needs_neither_torch_nor_transformers():
     subprocess.run([sys.executable, "-c", TOLD], check=True)
+
+
+def test_tokens_are_counted_without_weights_and_without_the_embedded_model(folders, monkeypatch):
+    def missing(): raise ModuleNotFoundError("the embedded model isn't installed")
+    monkeypatch.setattr(gguf_module, "embedded_folder", missing)
+    lm = LocalLM(folders["llama"], device="cpu", dtype="float32")
+    prompt, n, context = lm.render(ASKS[2]), lm.count_tokens(lm.render(ASKS[2])), lm.context
+    assert lm._parts is None
+    lm.load()
+    assert (lm.render(ASKS[2]), lm.count_tokens(prompt), lm.context) == (prompt, n, context)

@@ -6,8 +6,8 @@
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'SET_HEADS', 'SET_SIZE',
            'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED', 'ASKING', 'dated',
            'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed', 'known_features',
-           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
-           'only_asks', 'utterances', 'lifted', 'MessageSearch']
+           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'phrases', 'forget_logits', 'load_scorer',
+           'attention', 'set_layer', 'only_asks', 'utterances', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -155,10 +156,27 @@ def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an e
     of = softmax(_logits("alarm", three_vectors(self, text)))
     return float(1 - of[0]), ALARMS[1 + int(of[1:].argmax())]
 
+# %% ../../nbs/answer/01_scorer.ipynb #6da24649
+def phrases(text: str) -> set[str]:
+    "The words of a message and its pairs of neighbouring words, in lower case."
+    words = re.findall(r"[a-z]+(?:'[a-z]+)?|\?", text.lower().replace("’", "'"))
+    return {*words, *map(" ".join, pairwise(words))}
+
+def forget_logits(
+    w: Mapping[str, Any],   # weights of vectors and of phrases, and bias
+    vectors: np.ndarray,    # [1152], of `three_vectors`
+    text: str,
+) -> np.ndarray:            # [3], in the order of `FORGETS`
+    "What a message asks to delete, before the softmax (ours)."
+    known = w["phrases"]
+    said = [known[p] for p in phrases(text) & known.keys()]
+    return np.dot(w["weights"], vectors) + np.array(w["bias"]) + np.sum(said, axis=0)
+
 @patch
 def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORGETS its probability; they sum to 1
     "What a message asks to delete (ours)."
-    return dict(zip(FORGETS, map(float, softmax(_logits("forget", three_vectors(self, text))))))
+    logits = forget_logits(fitted_weights()["forget"], three_vectors(self, text), text)
+    return dict(zip(FORGETS, map(float, softmax(logits))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:

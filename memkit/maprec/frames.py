@@ -403,6 +403,7 @@ def _change(self: FrameReader, text: str, m: Mention, about: Item | None) -> Pro
 def _about(self: FrameReader, text: str, about: Item) -> list[ProfileChange]:
     "The row of a message that rates and names no title: about `about`, by its score or the stars of its words."
     acts, scores = self.read(text).acts, [value for _, _, value in marks(plain_of(text))]
+    scores = scores or [m.rating for m in self.mentions(text) if m.role == "rate" and m.said]   # "make that a 4 for it"
     back = not scores and acts["take_back"] > acts["rate"]
     spoken = [m for m in self.read(text, f"You mean {about.title}?").mentions if m.before and m.role == "rate"]
     stars = None if back else scores[-1] if scores else spoken[0].rating if spoken else None

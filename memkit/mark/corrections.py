@@ -20,8 +20,9 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .refined import (
-    Conversation, ECHO, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes)
+from memkit.mark.refined import (
+    Conversation, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes,
+    says_again)
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
@@ -373,8 +374,8 @@ def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, 
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)
-    least = 1. if r.disputed else ECHO
-    known = lambda x: x.use == "statement" and echoes(x.claim or x.text, heard_before, least)
+    again = says_again if r.disputed else echoes
+    known = lambda x: x.use == "statement" and again(x.claim or x.text, heard_before)
     return _asked(replace(r, said=tuple(replace(x, known=known(x)) for x in r.said)), last)
 
 # %% ../../nbs/mark/05_corrections.ipynb #bb132b4e
@@ -488,8 +489,9 @@ def news_of(
     cut = {s for c, kept in zip(found.claims, own) if c.text != kept.text
            for s in content_stems(c.text) if s not in content_stems(kept.text)}
     def repeats(c) -> bool:
+        if (says_again if c.side == "reply" else echoes)(claim_text(c.text), old): return True
         return c.side == "concession" and bool(_PERSON.search(c.text)) and set(content_stems(c.text)) <= cut
-    new = tuple(c for c in own if c.text and not repeats(c) and not echoes(claim_text(c.text), old))
+    new = tuple(c for c in own if c.text and not repeats(c))
     def told(c: str) -> bool:
         if c.endswith("?"): return False    # a question teaches nothing
         return len(set(content_stems(c))) > 2 or load_reader().clauses(c)[0].act not in SMALL_TALK

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ECHO', 'RESIDUAL', 'QUESTION', 'RESPONSE', 'KINDS', 'DOMAIN', 'SOURCES', 'RETRACTION', 'abbreviations', 'terms',
-           'lists_options', 'echoes', 'claim_text', 'cut', 'Exchange', 'check_metadata', 'Conversation',
+           'lists_options', 'echoes', 'says_again', 'claim_text', 'cut', 'Exchange', 'check_metadata', 'Conversation',
            'conversation_of', 'Refined', 'about_of', 'memory_text', 'bare_claim']
 
 # %% ../../nbs/mark/03_refined.ipynb #eb373718
@@ -85,6 +85,14 @@ def echoes(
         not numbers(sentence) - numbers(h) and denies(sentence) == denies(h) and order_share(sentence, h) >= least
         for h in near
     )
+
+def says_again(
+    sentence: str,          # of somebody who disputes an answer
+    heard: Iterable[str],   # its sentences
+) -> bool:
+    "Does a sentence say all of one that was heard, and nothing else? \"Every year\" corrects \"every two years\"."
+    return any(echoes(sentence, [h]) and echoes(h, [sentence], 1.) for h in heard)
+
 
 # %% ../../nbs/mark/03_refined.ipynb #96019a95
 _LEAD = re.compile(r"^\W*(?:(?:yes|yeah|nope|no(?=\W*[,.;:!–—-]|$)|ok(?:ay)?|right|correct|sorry"

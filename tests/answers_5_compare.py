@@ -1,29 +1,32 @@
-"The five answers of the comparing walkthrough, worked out from the turns, the stores and the searches themselves."
+"The five answers of the comparing walkthrough, worked out from the stores, the turns and plain arithmetic."
 
 
-def without_a_note(ns) -> int:
-    return sum(not t["MaLP"].wrote for t in ns["turns"])
+def told_by(ns, user: str, *texts: str) -> dict[str, list[str]]:
+    "What each store holds of a user who said these texts, before and after the conversation ends; then the user is forgotten."
+    ns["hybrid"].consent(user)
+    for text in texts: ns["tell"](user, text)
+    before = {n: a.store.list(user) for n, a in ns["four"].items()}
+    ns["end_conversation"](user)
+    after = {n: a.store.list(user) for n, a in ns["four"].items()}
+    for a in ns["four"].values(): a.forget(user)
+    return {"before": before, "after": after}
 
 
-def only_the_old_dose(ns) -> str:
-    question, found = ns["DOSE"], {}
-    found["hybrid"] = [h.item.text for h in ns["hybrid"].memory.nearest("ann", question, 2)]
-    found["MaLP"] = [m.text for m in ns["malp"].store.list("ann")]
-    vector = ns["mark"].search.embedder.embed([question], "query")[0]
-    counts = {e.memory for e in ns["mark"].store.events("ann") if e.kind == "recalled"}
-    doses = [m for m in ns["mark"].store.list("ann") if "lisinopril" in m.text]
-    near = ns["mark"].search.embedder.embed([m.text for m in doses]) @ vector
-    first = max(range(len(doses)), key=lambda i: .7*near[i] + .1*bool(doses[i].id in counts)/2)
-    found["MARK"] = [doses[first].text]
-    found["MAP"] = [m.text for m in ns["map_"].store.list("ann")]
-    [only] = [n for n, texts in found.items() if any("20 mg" in t for t in texts) and not any("40 mg" in t for t in texts)]
-    return only
+def stored_of_a_film(ns) -> int:
+    "A film that was rated, and thanks: two messages; one of them tells something."
+    held = told_by(ns, "eva", "Solaris was wonderful, 5 stars.", "Is it late already? Thank you!")["after"]
+    assert len(held["hybrid"]) == 2 and all("Solaris" in m.text for n in ("MaLP", "MARK", "MAP") for m in held[n])
+    return sum(map(len, held.values()))
 
 
-def what_bob_gets(ns) -> int:
-    "Nothing is Bob's, so only what is nobody's own can reach him."
-    assert not any(a.store.list("bob") for a in ns["four"].values())
-    return sum(any("paracetamol" in m.text for m in a.store.list("domain:shared")) for a in ns["four"].values())
+def who_reads_late(ns) -> str:
+    "The only store in which the end of a conversation writes something."
+    held = told_by(ns, "finn", "I am allergic to latex.")
+    [name] = [n for n in ns["four"] if len(held["after"][n]) > len(held["before"][n])]
+    return name
+
+
+def recall_part(ns) -> float: return .1*3/(1 + 3)
 
 
 def ratings_in_force(ns) -> int:
@@ -33,11 +36,12 @@ def ratings_in_force(ns) -> int:
     return len(rows) - sum(e.kind == "superseded" for e in ns["map_"].store.events("ann"))
 
 
-def who_still_holds_it(ns) -> str:
-    "Whose receipt removed nothing; the message itself has been taken back since, so that nobody holds it now."
-    assert not any("penicillin" in t.question for a in ns["four"].values() for t in a.store.turns("ann"))
-    [name] = [n for n, receipt in ns["receipts"].items() if "removed" not in receipt]
-    return name
+def shared_without_its_message(ns) -> int:
+    "What MARK shares and no turn of that conversation stands behind: in the walk's own store each shared memory cites it."
+    [taught] = [t.id for t in ns["mark"].store.turns("ann") if "limit is 2 g" in t.question]
+    shared = [m for m in ns["mark"].store.list("domain:shared") if "paracetamol" in m.text]
+    assert shared
+    return sum(not any(taught in s["turns"] for s in m.meta["sources"]) for m in shared)
 
 
-ANSWERS = [without_a_note, only_the_old_dose, what_bob_gets, ratings_in_force, who_still_holds_it]
+ANSWERS = [stored_of_a_film, who_reads_late, recall_part, ratings_in_force, shared_without_its_message]

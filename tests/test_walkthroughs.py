@@ -159,8 +159,9 @@ def test_the_formula_by_hand_gives_every_symbol_its_number():
     cells = cells_of("4_map")
     at = next(i for i, c in enumerate(cells) if c["cell_type"] == "markdown" and "## Step 2: from ratings to stars" in source(c))
     for symbol in ("n", "r_i", "r_0", "v_i", "s_i", "w_i", "c", r"\\ell", "m", r"\\text\{above\}"): assert re.search(rf"(?m)^\| \${symbol}\$ \| \S", source(cells[at])), f"{symbol} is named"
-    sums = next(c for c in cells[at:] if c["cell_type"] == "code" and c["outputs"])    # what prints them
-    told = "".join("".join(o.get("text", "")) for o in sums["outputs"])
+    sums = next(c for c in cells[at:] if c["cell_type"] == "code" and c["outputs"])    # what prints them, in the box of a prediction
+    asked, fold, told = "".join("".join(o["data"]["text/html"]) for o in sums["outputs"]).partition("<details>")
+    assert fold and not re.search(r"\d\.\d", source(cells[at]).partition("| symbol |")[0]), "the result stands in the box only"
     n, = map(int, re.findall(r"n = (\d+)", told))
     for symbol in ("r_0", "c", "m"): assert re.search(rf"\b{symbol} = \d", told)
     assert len(re.findall(r"i = \d+ .* r = \d.*v = \d.* = [+-]\d.*s = 0\.\d+.*w = 0\.\d+", told)) == n
@@ -203,7 +204,7 @@ def test_a_memory_of_ones_own():
     try:
         promise, listed = lesson.ns["promise"], lesson.ns["listed"]
         assert {promise(lesson.ns[name]) for name in ("Diary", "Fresh", "Careful")} == {"kept"}
-        assert promise(lesson.ns["Fast"]) == "broken: and never to another user"
+        assert promise(lesson.ns["Fast"]) == "broken: a memory never comes back to another user"
         assert re.search(r"^diary +my_memory:Diary$", listed, re.M) and "recalled: I am allergic to penicillin." in listed
         firsts = lesson.ns["tried"]
         assert "doctor" in firsts[10]["first for the allergy"] and "20 mg" in firsts[3000]["first for the dose"], "too fast, and too slow"

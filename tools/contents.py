@@ -33,7 +33,7 @@ PATH = [
     ]),
     ("Recommendation", [
         ("walkthroughs/4_map", "How remarks in a chat become ratings, and ratings predictions."),
-        ("maprec/05_prediction", "The paper's predictor, a language model, and why a distribution over stars is better than one guess; the assistant's own stars come from a formula."),
+        ("maprec/08_own_ratings", "How an item's facts and a user's own ratings become predicted stars, by the formula that the assistant uses; the paper asks a language model."),
     ]),
     ("Your own memory", [
         ("03_generative_agents", "How recency, importance and relevance make a whole design."),

@@ -246,7 +246,7 @@ class QuorumSettings:
     quorum: float = 3.
     expert: float = 5.     # weight of an expert's vote; a member's is 1
     reviewer: float = 10.  # weight of a reviewer's vote
-    told: float = .05      # share of the better side's support from which the other side is told, 0..1
+    told: float = .05      # share of the standing claim's support from which the other side is told, 0..1
     near: float = .55      # cosine (question and words) from which two memories can be in dispute, 0..1
 
     def __post_init__(self):
@@ -552,7 +552,7 @@ def settle(
     touched: Iterable[int],
     settings: QuorumSettings = QuorumSettings(),
 ) -> list[Settled]:
-    "Put the claim with more support in force, in every dispute that these memories are part of."
+    "Put the claim that stands in force, in every dispute that these memories are part of."
     if not (rows := _rows(store, dict.fromkeys(touched))): return []
     _log_disputes(store, embedder, rows, settings.near)
     court, done, out = _Court(store, settings), set(), []

@@ -186,7 +186,7 @@ def _check_memory(a: Assistant, said: str, asks: str) -> tuple[set[int], Turn]:
     before = {m.id for m in mine}
     later, other = learned(a, "ann", asks), learned(a, "bob", asks)
     assert before & {h.item.id for h in later.recalled}, "a memory comes back when it matters"
-    assert not {h.item.id for h in other.recalled} & before, "and never to another user"
+    assert not {h.item.id for h in other.recalled} & before, "a memory never comes back to another user"
     again = [m for m in a.memories("ann") if m.id not in before]
     assert all(said not in _said_by_user(m) for m in again), "recalled text is not learned again as the user's"
     assert isinstance(a.shared_memories("bob"), list), "what is shared is told apart"

@@ -6,8 +6,8 @@
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'SET_HEADS', 'SET_SIZE',
            'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED', 'ASKING', 'dated',
            'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed', 'known_features',
-           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'phrases', 'forget_logits', 'load_scorer',
-           'attention', 'set_layer', 'only_asks', 'utterances', 'lifted', 'MessageSearch']
+           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'phrases', 'logits_with_phrases',
+           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -125,7 +125,7 @@ def read_alone(network: Encoded, text: str) -> np.ndarray:   # [384]
     "A text read by itself; what it wants and whether it tells of an emergency are seen in the same vector."
     return network.states([tokens_of((text,))])[1][0]
 
-@lru_cache(64)
+@lru_cache(512)
 def _embedded_once(network: Encoded, text: str) -> np.ndarray: return _in_batches(network, [text])
 
 def _in_batches(network: Encoded, texts: Sequence[str]) -> np.ndarray:
@@ -150,33 +150,36 @@ def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
     "A message as plain MiniLM, the reader and the cross-encoder see it."
     return np.concatenate([two_vectors(text), read_alone(scorer, text)])
 
-@patch
-def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
-    "Does a message tell of an emergency (ours)?"
-    of = softmax(_logits("alarm", three_vectors(self, text)))
-    return float(1 - of[0]), ALARMS[1 + int(of[1:].argmax())]
-
 # %% ../../nbs/answer/01_scorer.ipynb #6da24649
 def phrases(text: str) -> set[str]:
     "The words of a message and its pairs of neighbouring words, in lower case."
     words = re.findall(r"[a-z]+(?:'[a-z]+)?|\?", text.lower().replace("’", "'"))
     return {*words, *map(" ".join, pairwise(words))}
 
-def forget_logits(
-    w: Mapping[str, Any],   # weights of vectors and of phrases, and bias
+def logits_with_phrases(
+    w: Mapping[str, Any],   # weights of the vectors and of each phrase, and bias
     vectors: np.ndarray,    # [1152], of `three_vectors`
     text: str,
-) -> np.ndarray:            # [3], in the order of `FORGETS`
-    "What a message asks to delete, before the softmax (ours)."
+) -> np.ndarray:            # [n], of n kinds
+    "What a logistic regression makes of a message's vectors and words."
     known = w["phrases"]
     said = [known[p] for p in phrases(text) & known.keys()]
     return np.dot(w["weights"], vectors) + np.array(w["bias"]) + np.sum(said, axis=0)
 
+def _shares_of(scorer: Scorer, name: str, text: str) -> np.ndarray:
+    return softmax(logits_with_phrases(fitted_weights()[name], three_vectors(scorer, text), text))
+
+# %% ../../nbs/answer/01_scorer.ipynb #d447896e
+@patch
+def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
+    "Does a message tell of an emergency (ours)?"
+    of = _shares_of(self, "alarm", text)
+    return float(1 - of[0]), ALARMS[1 + int(of[1:].argmax())]
+
 @patch
 def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORGETS its probability; they sum to 1
     "What a message asks to delete (ours)."
-    logits = forget_logits(fitted_weights()["forget"], three_vectors(self, text), text)
-    return dict(zip(FORGETS, map(float, softmax(logits))))
+    return dict(zip(FORGETS, map(float, _shares_of(self, "forget", text))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:

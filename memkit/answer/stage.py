@@ -44,7 +44,7 @@ EMERGENCY = {
     "poisoning": (f"This could be a poisoning. {CALL}, or your poison line. Keep the packet, and don't make "
                   "anybody vomit."),
     "other emergency": f"This sounds like an emergency. {CALL}."}
-ALARM = .25   # probability of an emergency from which the sentence is said (ours)
+ALARM = .15   # probability of an emergency from which the sentence is said (ours)
 
 def emergency(text: str) -> str:   # '' where there is none
     "What to do at once, where a message tells of an emergency (ours)."
@@ -103,19 +103,24 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
-def that_hold(said: Sequence["StoredTurn"], known: dict[str, ReadMessage]) -> list["StoredTurn"]:
+def that_hold(
+    said: Sequence["StoredTurn"],
+    known: dict[str, ReadMessage],    # by turn; filled here
+    gone: bool = False,               # also messages that were taken back: they are stored until they are deleted
+) -> list["StoredTurn"]:
     "Messages without those that only ask, only take something back, or were taken back by a later one."
     read_into(known, said)
-    gone = {id for t in said for id in known[t.id].takes_back}
-    return [t for t in said if known[t.id].vector is not None and t.id not in gone]
+    out = set() if gone else {id for t in said for id in known[t.id].takes_back}
+    return [t for t in said if known[t.id].vector is not None and t.id not in out]
 
 def nearest_said(
     question: str,
     said: Sequence["StoredTurn"],         # in the order they were said
     known: dict[str, ReadMessage],              # by turn; filled here
+    gone: bool = False,                   # also those that were taken back
 ) -> list["StoredTurn"]:                  # in the order they were said
     "The user's messages that are nearest to a question."
-    said = that_hold(said, known)
+    said = that_hold(said, known, gone)
     if len(said) <= READ: return said
     cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
     return [said[i] for i in sorted(np.argsort(-cosines, kind="stable")[:READ])]
@@ -123,7 +128,7 @@ def nearest_said(
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
         "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
-        "forget": "how to delete what was told",
+        "forget": "how to delete what was told", "shared": "what colleagues taught",
         "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 @dataclass(frozen=True)
@@ -195,9 +200,10 @@ def evidence_for(
     text: str,                         # a question, or a request to forget
     before: Sequence["StoredTurn"],    # in the order they were said
     known: dict[str, ReadMessage],           # by turn; filled here
+    gone: bool = False,                # also messages that were taken back
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
     "The earlier messages that are nearest to a message, and what the scorer makes of them."
-    near = nearest_said(text, before, known)
+    near = nearest_said(text, before, known, gone)
     if not near: return [], []
     of_near = np.stack([known[t.id].vector for t in near])
     return near, load_scorer().evidence(text, [(t.at.date(), t.question) for t in near], of_near)
@@ -237,7 +243,7 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}
 
 # %% ../../nbs/answer/04_stage.ipynb #646f1d08
-FORGET = .7          # probability from which a message asks for deletion (ours)
+FORGET = .65         # probability from which a message asks for deletion (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
 DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for "
@@ -254,7 +260,7 @@ def asks_to_forget(text: str) -> str:   # one of FORGETS
 def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, Any]:
     "How to delete what a message asks to delete: everything, or the message of the past that is nearest to it."
     if everything: return {"text": DELETE_ALL, "way": "forget"}
-    near, found = evidence_for(turn.text, _before(assistant, turn), assistant.heard_of(turn.user))
+    near, found = evidence_for(turn.text, _before(assistant, turn), assistant.heard_of(turn.user), gone=True)
     if not near: return {"text": DELETE_NONE, "way": "forget"}
     best = max(range(len(near)), key=lambda i: found[i].logit)
     day, text = said_on(near[best].at.date(), turn.at.date()), near[best].question.strip(" .,;!")

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'ORDER', 'WISH', 'WISHES', 'DISPUTE',
-           'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant', 'disagreement']
+           'SURE', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
+           'disagreement', 'answers']
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,8 @@ from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quaran
 from .corrections import CORRECTS, SILENT, assistants_words, injected, judge_memory
 from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, dispute_sides, unknow)
-from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
+from .refined import (
+    DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of, memory_text)
 from .search import (
     Caller, Policy, RefinedSearch, SearchSettings, SeenBy, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
@@ -242,12 +244,41 @@ def for_experts(
     about_self = any(c.act == "asks-self" for c in turn.work["reading"].clauses)
     return found["way"] == "unknown" and not found["evidence"] and not about_self
 
+# %% ../../nbs/mark/11_assistant.ipynb #fdb301a4
+SURE = .99    # similarity of question and shared memory, from which the memory may be the answer, 0..1 (ours)
+
+def answers(
+    question: str,
+    hit: Hit,
+    similarity: float,   # of the two, 0..1
+) -> bool:
+    "Is this memory the answer? Search and scorer must both say so (ours)."
+    from memkit.answer.from_memory import ENOUGH
+    from memkit.answer.scorer import load_scorer, probability_known
+    if similarity < SURE: return False
+    return probability_known(load_scorer().evidence(question, [(hit.item.at.date(), memory_text(hit.item))])) >= ENOUGH
+
+@patch
+def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: nothing that was shown answers, or it is no question
+    "The turn with what colleagues taught as its answer (ours)."
+    from memkit.answer.stage import Answered, TELLING, wants
+    s, first = self.settings, next((h for h in turn.recalled if h.source == RESIDUAL), None)
+    documents_first = s.first == KNOWLEDGE and self.retriever is not None
+    if not first or documents_first or s.answers != "known" or not self.search.settings.relevant: return None
+    shares = wants(turn.text, turn.work["reading"])
+    asked = max(shares, key=shares.get)
+    share_of = self.search.settings.weights[RESIDUAL].similarity
+    if asked in TELLING or not answers(turn.text, first, first.parts["similarity"]/share_of): return None
+    made = Answered(bare_claim(first.item), "shared", asked, round(shares[asked], 3))
+    return replace(turn, draft=made.text, fallback="", extra={**turn.extra, "answer": made.row})
+
 # %% ../../nbs/mark/11_assistant.ipynb #3e8bc75b
 @patch
 def answer(self: MarkAssistant, turn: Turn) -> Turn:
     "The answer, and below it who says what where people disagree."
     known = answer_known(self, turn)
-    turn = answer_unknown(self, turn) if not known or self.for_experts(known) else known
+    if not known or self.for_experts(known): known = self.taught(turn) or answer_unknown(self, turn)
+    turn = known
     return replace(turn, draft=f"{turn.draft.strip()}\n\n{told}") if (told := disagreement(turn)) else turn
 
 @patch

@@ -23,6 +23,7 @@ from fastcore.basics import patch
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_metadata, check_user, memory_text
 from .scoring import (
     PART_NAMES, Score, TEST, Weights, components_of, preset, rank, why_first)
+from ..answer.scorer import load_scorer
 from ..answer.screening import other_medicines
 from ..models.embed import Embedder
 from ..reading.reader import load_reader
@@ -206,15 +207,12 @@ class SearchSettings:
     literal: bool = False   # the paper's terms as printed
     at_least: float = .25   # cosine below which nothing is a candidate; ours, see below. -1: no floor
     relevant: float = .7    # of `answering`, that a shared memory needs, 0..1; ours, see below. 0: nothing is read
-    near: float = .75       # cosine from which a shared memory stays, whatever the reader says; ours
-    read: int = 6           # shared candidates that are read for it, the most relevant ones; ours
+    read: int = 6           # shared candidates that are read for it, the nearest ones; ours
 
     def __post_init__(self):
         check_counts(self, {"top": 1, "read": 1})
         check_shares(self, "relevant")
-        for name in ("at_least", "near"):
-            value = getattr(self, name)
-            if not -1 <= value <= 1: raise ValueError(f"{name} is a cosine, -1..1, got {value}")
+        if not -1 <= self.at_least <= 1: raise ValueError(f"at_least is a cosine, -1..1, got {self.at_least}")
         by_kind = self.weights if isinstance(self.weights, Mapping) else dict.fromkeys(KINDS, self.weights)
         if unknown := [k for k in by_kind if k not in KINDS]:
             raise ValueError(f"weights by kind are for {', '.join(KINDS)}; got {unknown[0]!r}")
@@ -330,15 +328,15 @@ def find(
     return FoundMemories(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
 
 # %% ../../nbs/mark/08_search.ipynb #e0d6bcba
-STEEP, MIDDLE = 20., .4   # how cosine and reading are joined; chosen on the texts of writers a, g and k
+STEEP, MIDDLE = 20., .4   # how a cosine counts beside the reading; chosen on the texts of writers a, g and k
 
 def answering(
-    p: np.ndarray,         # [n], how likely each memory answers the question, as the reader says, 0..1
-    cosines: np.ndarray,   # [n]
-) -> np.ndarray:           # [n], 0..1
-    "Reading and cosine as one similarity: sigmoid(logit(p) + 20*(cosine - .4))."
+    p: np.ndarray,          # [n], how likely each memory answers the question, as the reader says, 0..1
+    *cosines: np.ndarray,   # [n] each, by one encoder or several
+) -> np.ndarray:            # [n], 0..1
+    "Reading and cosines as one similarity: sigmoid(logit(p) + the sum of 20*(cosine - .4))."
     p = np.clip(p, 1e-4, 1 - 1e-4)
-    return 1/(1 + np.exp(-(np.log(p/(1 - p)) + STEEP*(np.asarray(cosines) - MIDDLE))))
+    return 1/(1 + np.exp(-(np.log(p/(1 - p)) + sum(STEEP*(np.asarray(c) - MIDDLE) for c in cosines))))
 
 # %% ../../nbs/mark/08_search.ipynb #ca6eb455
 CLOSE = 3.   # how many times likelier the best may be, for another one to stand beside it; chosen on the same texts
@@ -353,16 +351,16 @@ def odds(
 @patch
 def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list[_Near], str]:
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
-    s = self.settings
-    best = list(islice((n for n in found if not other_medicines(query, memory_text(n.memory))), s.read))
-    if not best: return [], f"the {len(found)} near ones are about other medicines"
-    cosine = np.array([n.cosine for n in best])
-    near = answering(load_reader().relevance(query, [memory_text(n.memory) for n in best]), cosine)
-    sure = cosine >= s.near
-    near = np.where(sure, np.maximum(near, cosine), near)
-    kept = (sure | (near >= s.relevant)) & (odds(near) >= odds(near.max())/CLOSE)
+    s, embed = self.settings, load_scorer().embed
+    found = [n for n in found if not other_medicines(query, memory_text(n.memory))]
+    if not found: return [], "all that are near are about other medicines"
+    texts = [memory_text(n.memory) for n in found]
+    plain, trained = np.array([n.cosine for n in found]), np.stack([embed([t])[0] for t in texts]) @ embed([query])[0]
+    best = np.argsort(-(plain + trained), kind="stable")[:s.read]
+    near = answering(load_reader().relevance(query, [texts[i] for i in best]), plain[best], trained[best])
+    kept = (near >= s.relevant) & (odds(near) >= odds(near.max())/CLOSE)
     why = f"of the {len(best)} nearest none answers the question (at best {near.max():.2f}, {s.relevant:.2f} is needed)"
-    return [replace(best[i], similarity=float(near[i])) for i in np.flatnonzero(kept)], why
+    return [replace(found[i], similarity=float(p)) for i, p, keep in zip(best, near, kept) if keep], why
 
 # %% ../../nbs/mark/08_search.ipynb #b3b7da68
 def _score(hit: Hit) -> Score: return Score(hit.score, *(hit.parts[name] for name in PART_NAMES))

@@ -243,7 +243,7 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}
 
 # %% ../../nbs/answer/04_stage.ipynb #646f1d08
-FORGET = .65         # probability from which a message asks for deletion (ours)
+FORGET = .7          # probability from which a message asks for deletion (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
 DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for "

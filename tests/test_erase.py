@@ -20,6 +20,7 @@ from memkit.records import Document, utc_now
 from memkit.store.store import MemoryStore
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.memory import ChromaMemory, index_folder
+from memkit.mark.assistant import MarkSettings
 from memkit.mark.refined import DOMAIN
 from memkit.turn.assistants import assistants, open_assistant
 
@@ -35,6 +36,8 @@ def quoting(messages):
     if messages[-1].text.startswith("No. "): return "You are right."
     return f"Good morning. {shown[-1]} Ask again at any time." if shown else "It is calibrated once a year."
 
+
+BY_MODEL = {"settings": MarkSettings(answers="model")}   # the model writes from what it is shown
 
 def opened(name, path, lm=quoting, **more):
     if name == "hybrid":
@@ -54,7 +57,7 @@ def as_bf16(v: np.ndarray) -> bytes: return (v.astype("<f4").view("<u4") >> 16).
 
 def ward(path: Path) -> str:
     "Ann corrects the assistant; bob is told. Returns bob's turn."
-    with opened("mark", path) as a:
+    with opened("mark", path, **BY_MODEL) as a:
         a.chat("ann", ASKED); a.chat("ann", TOLD); a.end("ann").result()
         turn = a.chat("bob", AGAIN)
         assert "vestibule" in turn.prompt and "vestibule" in turn.answer and a.store.list(DOMAIN)
@@ -101,7 +104,7 @@ def told_by(store, texts: dict[str, str], encoder: str, vector) -> int:
 @pytest.mark.parametrize("name", ["hybrid", "malp", "mark", "map"])
 def test_what_two_said_is_rebuilt_from_the_other(tmp_path, minilm, name):
     path, other = tmp_path/"s.db", "The infusion pump is calibrated every week."
-    with opened("mark", path) as a:
+    with opened("mark", path, **BY_MODEL) as a:
         id = told_by(a.store, {"ann": CLAIM, "cid": other}, minilm.name, minilm.embed([CLAIM])[0])
         told = a.chat("bob", ASKED)
         assert "vestibule" in told.answer
@@ -340,7 +343,7 @@ def test_what_is_forgotten_while_a_model_writes_is_not_kept(tmp_path):
     def forgets(messages):
         with opened("map", path) as other: other.forget("ann")
         return quoting(messages)
-    with opened("mark", path, forgets) as a:
+    with opened("mark", path, forgets, **BY_MODEL) as a:
         turn = a.chat("bob", ASKED)
         assert "vestibule" in turn.prompt and a.store.turn("bob", turn.id).answer == f"Good morning. {WITHDRAWN} Ask again at any time."
     assert in_bytes(tmp_path, b"in the vestibule") == 0

@@ -24,6 +24,7 @@ def answered(messages):
 
 def assistant(embedder, path=":memory:", quorum=None, **more):
     store = MemoryStore(path)
+    more.setdefault("settings", MarkSettings(answers="model"))   # these tests are about what the model writes
     return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, embedder, policy=more.pop("policy", None)), Builder(store, embedder, embedded_agents(), quorum=quorum), **more)
 
 def teach(a, user, told=TOLD):

@@ -37,6 +37,20 @@ def test_mark_shows_what_the_domain_knows():
         assert known == mark.shared_memories("ben") and any("Monday" in m.text for m in known)
 
 
+def test_mark_answers_with_what_colleagues_taught():
+    asked = []
+    def says(messages):
+        asked.append(messages)
+        return {1: "Once a year.", 2: "You're right, every Monday."}.get(len(asked), "I see.")
+    with open_mark(":memory:", ScriptedLM(says)) as mark:
+        mark.chat("ann", "How often is the infusion pump calibrated?")
+        mark.chat("ann", "No. The infusion pump is calibrated every Monday.")
+        if job := mark.end("ann"): job.result()
+        turn = mark.chat("ben", "How often is the infusion pump calibrated?")
+        assert len(asked) == 2 and "every Monday" in turn.answer and "what colleagues taught" in mark.explain(turn)
+        assert "every Monday" not in mark.chat("ben", "How do I boil an egg?").answer
+
+
 def test_map_tells_its_changes_and_what_it_detected():
     with open_map(":memory:", says()) as a:
         turn = a.chat("ann", "I give Heat (1995) 4 out of 5.")

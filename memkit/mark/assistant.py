@@ -258,8 +258,9 @@ def answers(
     if similarity < SURE: return False
     return probability_known(load_scorer().evidence(question, [(hit.item.at.date(), memory_text(hit.item))])) >= ENOUGH
 
+# %% ../../nbs/mark/11_assistant.ipynb #6f2a155c
 @patch
-def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: nothing that was shown answers, or it is no question
+def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no question, or nothing shown answers it
     "The turn with what colleagues taught as its answer (ours)."
     from memkit.answer.stage import Answered, TELLING, wants
     s, first = self.settings, next((h for h in turn.recalled if h.source == RESIDUAL), None)

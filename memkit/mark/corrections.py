@@ -31,7 +31,7 @@ from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, 
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
-from ..search.documents import content_stems, numbers
+from ..search.documents import denies, content_stems, numbers
 from ..turn.stages import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0
@@ -374,7 +374,7 @@ def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, 
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)
-    again = says_again if r.disputed else echoes
+    again = says_again if r.disputed and denies(message) else echoes    # "no, every year", after "every two years"
     known = lambda x: x.use == "statement" and again(x.claim or x.text, heard_before)
     return _asked(replace(r, said=tuple(replace(x, known=known(x)) for x in r.said)), last)
 
@@ -488,8 +488,9 @@ def news_of(
     own = [replace(c, text=impersonal(c.text)) if c.side == "reply" else c for c in found.claims]
     cut = {s for c, kept in zip(found.claims, own) if c.text != kept.text
            for s in content_stems(c.text) if s not in content_stems(kept.text)}
+    says_no = any(denies(c.text) for c in found.claims if c.side == "reply")
     def repeats(c) -> bool:
-        if (says_again if c.side == "reply" else echoes)(claim_text(c.text), old): return True
+        if (says_again if c.side == "reply" and says_no else echoes)(claim_text(c.text), old): return True
         return c.side == "concession" and bool(_PERSON.search(c.text)) and set(content_stems(c.text)) <= cut
     new = tuple(c for c in own if c.text and not repeats(c))
     def told(c: str) -> bool:

@@ -103,12 +103,12 @@ def _grade_stars(m: re.Match, text: str) -> float | None:
 # %% ../../nbs/reading/02_labels.ipynb #6a0a837b
 def _value(m: re.Match, top: float | None = None) -> float | None:
     """The stars of a number, perhaps with a half behind it. `top`: the best of its scale; None: 5, above 5 it is 10.
-    More than all, such as 12/10 or 110 %, is said of the best."""
+    11/10 and 110 % are said of the best."""
     n = number(m[1])
     if n is None: return None
     top = top or (10 if n > 5 else 5)
     n += .5*bool(m.re.groups > 1 and m[2])
-    return stars_of(top if top < n <= 2*top else n, top)
+    return stars_of(top if top < n <= 1.1*top else n, top)
 
 # %% ../../nbs/reading/02_labels.ipynb #6d7c201d
 # every number from one half to ten that stands alone: it may count films, years or children

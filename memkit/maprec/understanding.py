@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..answer.stage import SURE, asks_to_forget, evidence_for
 from .detection import OTHER, PREFERENCE, RECOMMEND, ProfileChange, Detected
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, chosen_item, points
-from .items import Item, named, profile, unknown_item
+from .items import LISTS, Item, named, noted, profile, unknown_item
 from .recommend import EVERYTHING, Recommendation, Request
 from .request_parsing import blanked, it_named, lines_named, parse_request, requested_domain
 from ..reading.labels import marks, title_key
@@ -116,6 +116,10 @@ def _to_delete(assistant: "MapAssistant", user: str, u: Understood, about: Seque
     rated = profile(assistant.store, user)
     one = next((r.rated.item.id for r in rated if r.rated.item in about), about[0].id if about else None)
     scope = one or _domain(assistant, u.text)
+    listed = {i.id: i for of in LISTS for i, _ in noted(assistant.store, user, of)}
+    if item := listed.get(one):     # on a list and not rated: no need to ask
+        off = ProfileChange("take back", item.title, None, item, u.text[:200], "off its list", domain=item.domain)
+        return replace(u, changes=(off,), types=(PREFERENCE,), unclear=None)
     if not scope and _about_message(assistant, user, u.text): return replace(u, types=(OTHER,), unclear=None)
     return replace(u, act="delete", scope=scope or EVERYTHING)
 

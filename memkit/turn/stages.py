@@ -23,7 +23,6 @@ from .prompt import Fitted, Piece, fit, quoted_block, shorten
 from ..records import Considered, Document, Hit, Memory, Message, Turn, Utterance, check_counts, check_types
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
-from ..store.erase import WITHDRAWN
 
 # %% ../../nbs/turn/02_stages.ipynb #aaf9f141
 if TYPE_CHECKING:
@@ -135,6 +134,7 @@ def rounds_said(
     turn: Turn,
 ) -> list[Piece]:   # newest first: the first to find room
     "The last rounds of the session, word for word; those of which the answer wasn't kept, or not whole, stay out."
+    from memkit.store.erase import WITHDRAWN    # it loads the database's code
     last = [t for t in assistant.said_before(turn) if t.question.strip() and t.answer.strip() and t.answer != QUOTED
             and WITHDRAWN not in t.answer]
     said = [(t.question, t.answer) for t in last[::-1][:assistant.settings.rounds]]

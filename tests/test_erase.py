@@ -78,7 +78,8 @@ def test_one_forget_takes_what_others_were_told_whatever_design_opens_the_store(
         assert state["what others are told", "gone"] == 1 and state["answers that quoted it", "redacted"] == 1
     assert in_bytes(tmp_path, b"vestibule", b"Monday in the", vector.tobytes(), as_bf16(vector)) == 0
     with opened("mark", path) as a:
-        assert not a.store.list(DOMAIN, superseded=True) and "vestibule" not in a.chat("bob", AGAIN).prompt
+        prompt = a.chat("bob", AGAIN).prompt
+        assert not a.store.list(DOMAIN, superseded=True) and "vestibule" not in prompt and WITHDRAWN not in prompt
         kept, = [t for t in a.store.turns("bob") if t.id == told]
         assert kept.question == AGAIN and kept.answer == f"Good morning. {WITHDRAWN} Ask again at any time."
         assert a.store.alias("ann") not in repr(a.store.events(DOMAIN))

@@ -376,11 +376,8 @@ def changes(
         c = self._change(text, m, about) if m.share >= least.get(m.role, 2.) else None
         if c: out[c.item.id if c.item else unknown_item(c.title, c.domain).id] = c
     if out: return list(out.values())
-    named = self.unmarked(text)
-    if acts["delete"] > ACT:
-        return [ProfileChange("take back", m.title, None, m.item, text.strip()[:200], "to be deleted",
-                       domain=m.domain or "films") for m in named]
-    return self._about(text, about) if about and not named and max(acts["rate"], acts["take_back"]) > ACT else []
+    told = about and acts["delete"] <= ACT and max(acts["rate"], acts["take_back"]) > ACT
+    return self._about(text, about) if told and not self.unmarked(text) else []
 
 # %% ../../nbs/maprec/04_frames.ipynb #1bece6a3
 @patch

@@ -111,13 +111,15 @@ def _domain(assistant: "MapAssistant", text: str) -> str | None:
     domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
     return requested_domain(text, None, domains)
 
+_LIST = re.compile(r"\b(?:watch)?lists?\b", re.I)
+
 def _to_delete(assistant: "MapAssistant", user: str, u: Understood, about: Sequence[Item]) -> Understood:
     "The named work or domain to delete, else one message, which the answer stage finds, else everything."
     rated = profile(assistant.store, user)
     one = next((r.rated.item.id for r in rated if r.rated.item in about), about[0].id if about else None)
     scope = one or _domain(assistant, u.text)
-    listed = {i.id: i for of in LISTS for i, _ in noted(assistant.store, user, of)}
-    if item := listed.get(one):     # on a list and not rated: no need to ask
+    listed = {i.id: i for of in LISTS for i, _ in noted(assistant.store, user, of)} if _LIST.search(u.text) else {}
+    if item := listed.get(one):     # off the list that the user names, which is no deletion
         off = ProfileChange("take back", item.title, None, item, u.text[:200], "off its list", domain=item.domain)
         return replace(u, changes=(off,), types=(PREFERENCE,), unclear=None)
     if not scope and _about_message(assistant, user, u.text): return replace(u, types=(OTHER,), unclear=None)

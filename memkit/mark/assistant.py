@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'ORDER', 'WISH', 'WISHES', 'DISPUTE',
-           'SURE', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
-           'disagreement', 'answers']
+           'SAME', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
+           'disagreement']
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
@@ -245,17 +245,17 @@ def for_experts(
     return found["way"] == "unknown" and not found["evidence"] and not about_self
 
 # %% ../../nbs/mark/11_assistant.ipynb #fdb301a4
-SURE = .99    # similarity of question and shared memory, from which the memory may be the answer, 0..1 (ours)
+SAME = .99    # similarity of question and shared memory, from which the memory may be the answer, 0..1 (ours)
 
-def answers(
+def _is_answer(
     question: str,
-    hit: Hit,
-    similarity: float,   # of the two, 0..1
+    hit: Hit,        # of a shared memory
+    weight: float,   # of the similarity in its score
 ) -> bool:
-    "Is this memory the answer? Search and scorer must both say so (ours)."
+    "Is this memory the answer? Search and scorer must both say so."
     from memkit.answer.from_memory import ENOUGH
     from memkit.answer.scorer import load_scorer, probability_known
-    if similarity < SURE: return False
+    if hit.parts["similarity"] < SAME*weight: return False
     return probability_known(load_scorer().evidence(question, [(hit.item.at.date(), memory_text(hit.item))])) >= ENOUGH
 
 # %% ../../nbs/mark/11_assistant.ipynb #6f2a155c
@@ -268,8 +268,8 @@ def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no q
     if not first or documents_first or s.answers != "known" or not self.search.settings.relevant: return None
     shares = wants(turn.text, turn.work["reading"])
     asked = max(shares, key=shares.get)
-    share_of = self.search.settings.weights[RESIDUAL].similarity
-    if asked in TELLING or not answers(turn.text, first, first.parts["similarity"]/share_of): return None
+    weight = self.search.settings.weights[RESIDUAL].similarity
+    if asked in TELLING or not _is_answer(turn.text, first, weight): return None
     made = Answered(bare_claim(first.item), "shared", asked, round(shares[asked], 3))
     return replace(turn, draft=made.text, fallback="", extra={**turn.extra, "answer": made.row})
 
@@ -277,9 +277,9 @@ def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no q
 @patch
 def answer(self: MarkAssistant, turn: Turn) -> Turn:
     "The answer, and below it who says what where people disagree."
-    known = answer_known(self, turn)
-    if not known or self.for_experts(known): known = self.taught(turn) or answer_unknown(self, turn)
-    turn = known
+    made = answer_known(self, turn)
+    if not made or self.for_experts(made): made = self.taught(turn) or answer_unknown(self, turn)
+    turn = made
     return replace(turn, draft=f"{turn.draft.strip()}\n\n{told}") if (told := disagreement(turn)) else turn
 
 @patch
@@ -424,7 +424,6 @@ def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
 def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "`shared_memories`, by the paper's word for whom they belong to (MARK Figure 1)."
     return self.shared_memories(user)
-
 
 # %% ../../nbs/mark/11_assistant.ipynb #bb18fccb
 @patch

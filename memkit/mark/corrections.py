@@ -20,9 +20,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from memkit.mark.refined import (
-    Conversation, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes,
-    says_again)
+from .refined import (
+    Conversation, Exchange, RESIDUAL, RETRACTION, Refined, check_user, claim_text, cut, echoes, says_again)
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
@@ -31,7 +30,7 @@ from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, 
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
-from ..search.documents import denies, content_stems, numbers
+from ..search.documents import content_stems, denies, numbers
 from ..turn.stages import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0

@@ -93,7 +93,6 @@ def says_again(
     "Does a sentence say all of one that was heard, and nothing else? \"Every year\" corrects \"every two years\"."
     return any(echoes(sentence, [h]) and echoes(h, [sentence], 1.) for h in heard)
 
-
 # %% ../../nbs/mark/03_refined.ipynb #96019a95
 _LEAD = re.compile(r"^\W*(?:(?:yes|yeah|nope|no(?=\W*[,.;:!–—-]|$)|ok(?:ay)?|right|correct|sorry"
                    r"|(?:thanks|thank you)(?! for\b)|(?:my )?apologies"

@@ -354,7 +354,7 @@ def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list
     s, embed = self.settings, load_scorer().embed
     found = [n for n in found if not other_medicines(query, memory_text(n.memory))]
     if not found: return [], "all that are near are about other medicines"
-    texts = [memory_text(n.memory) for n in found]
+    texts = [memory_text(n.memory) for n in found]    # one by one: vectors of single texts are kept
     plain, trained = np.array([n.cosine for n in found]), np.stack([embed([t])[0] for t in texts]) @ embed([query])[0]
     best = np.argsort(-(plain + trained), kind="stable")[:s.read]
     near = answering(load_reader().relevance(query, [texts[i] for i in best]), plain[best], trained[best])

@@ -157,11 +157,12 @@ WHOSE = ("fo", "fp", "fq", "fr", "fs")   # asked about the right person, and abo
 DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 KEEPERS = ("ft", "fu", "fv", "fz", "ga", "gb")   # the same, and wishes to keep something, in words of forgetting
 NEGATED = ("fw", "fx", "fy")   # wrote verdicts on films and books, many of them negated
+WORKS = ("gc", "gd", "ge", "gf", "gg", "gh")   # wrote messages to a recommender, with the words that name each work
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED)
+OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -279,13 +280,14 @@ def test_consumer_questions_say_what_answers_them(hand):
     for r in rows: assert bool(r["focus"]) == bool(r["type"]) == r["answerable"] == (not r["why"]), r["id"]
 
 
-@pytest.mark.parametrize("hand", FILMS + NEGATED)
+@pytest.mark.parametrize("hand", FILMS + NEGATED + WORKS)
 def test_a_rating_stands_where_a_message_rates(hand):
     of = rows(f"voices/{hand}/messages.jsonl")
-    assert len(of) >= (90 if hand in NEGATED else 140) and len({r["id"] for r in of}) == len({r["text"] for r in of}) == len(of) and {r["hand"] for r in of} == {hand}
+    assert len(of) >= (140 if hand in FILMS else 90) and len({r["id"] for r in of}) == len({r["text"] for r in of}) == len(of) and {r["hand"] for r in of} == {hand}
     for r in of:
         assert ("ask" in r["acts"]) == (r["request"] is not None) and {x["act"] for x in r["rows"]} <= set(r["acts"]), r["id"]
         assert all((x["act"] == "rate") == (x["rating"] is not None) for x in r["rows"]), r["id"]
+        assert all(x["said"] in " ".join([*r["before"], r["text"]]) for x in r["rows"] if hand in WORKS), r["id"]
 
 
 @pytest.mark.parametrize("hand", HANDS)

@@ -117,8 +117,8 @@ def candidates(
     "Spans that the second pass shall judge."
     _, begins, inside = shares.T
     likely = np.where(begins > np.maximum(LEAST, inside), 1, 2*(inside > LEAST))
-    # of a tagged span its first token alone: so the network that ships was measured, and its regressions fitted
-    sure, maybe = ({(p, *t.spans[at[0]]) for p, at in tagged_spans(t, tags)} for tags in (shares.argmax(-1), likely))
+    sure, maybe = ({(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged_spans(t, tags)}
+                   for tags in (shares.argmax(-1), likely))
     own, text, listed = len(parts) - 1, parts[-1], set()
     for k in titles.find(text, slips=True):
         plain = all(w in STOP_WORDS for w in re.findall(r"\w+", text[k.start:k.end].lower()))

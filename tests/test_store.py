@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from memkit.records import new_id
 from memkit.store.schema import NotFound, StoreError, owners
-from memkit.store.slices import Kept, Slice, SliceCache, check_vector, put
+from memkit.store.slices import Kept, Slice, SliceCache, check_vector
 from memkit.store.store import MemoryStore
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -443,7 +443,7 @@ def test_threads_share_a_store(store):
 
 def test_the_cache_keeps_the_newer_state():
     cache, part = SliceCache(1 << 20), {}
-    put(cache, 1, Kept(5, part)); put(cache, 1, Kept(4, part))
+    cache.put(1, Kept(5, part)); cache.put(1, Kept(4, part))
     assert cache.get(1, 5) and cache.get(1, 4) is None
 
 
@@ -502,15 +502,14 @@ def test_forget_leaves_no_words_in_memory(tmp_path):
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_a_search_that_read_before_a_forget_puts_nothing_back(tmp_path, monkeypatch, everything):
-    import memkit.store.store as module
     with MemoryStore(tmp_path/"s.db") as s:
         a = s.add("u", "likes tea with lemon", [1, 0])
-        real = module.put
+        real = SliceCache.put
         def late(cache, owner, kept): s.forget("u", None if everything else [a.id]); real(cache, owner, kept)
-        monkeypatch.setattr(module, "put", late)
+        monkeypatch.setattr(SliceCache, "put", late)
         assert [h.item.text for h in s.search("u", [1, 0])] == ["likes tea with lemon"]       # it began before the forget
         assert kept_words(s) == []
-        monkeypatch.setattr(module, "put", real)
+        monkeypatch.setattr(SliceCache, "put", real)
         assert s.search("u", [1, 0]) == [] and kept_words(s) == []
 
 

@@ -69,11 +69,16 @@ class PromptTooLong(EndpointError, ValueError):
 # %% ../../nbs/models/03_endpoint.ipynb #f51dfede
 Usage = tuple[int, int] | None   # (prompt, answer) tokens, where the server counted them
 
+def _inside(found: Any, *path: str | int) -> Any:
+    "What lies at a path of names and positions; None where the path leads nowhere."
+    for step in path:
+        try: found = found[step]
+        except (LookupError, TypeError): return None
+    return found
+
 def _usage(reply: dict) -> Usage:
-    usage = reply.get("usage")
-    counts = tuple(usage.get(k) for k in ("prompt_tokens", "completion_tokens")) if isinstance(usage, dict) else ()
-    whole = len(counts) == 2 and all(type(n) is int for n in counts)
-    return counts if whole and counts[0] > 0 and counts[1] >= 0 else None
+    counts = tuple(_inside(reply, "usage", name) for name in ("prompt_tokens", "completion_tokens"))
+    return counts if all(type(n) is int for n in counts) and counts[0] > 0 and counts[1] >= 0 else None
 
 # %% ../../nbs/models/03_endpoint.ipynb #17a9bef5
 def _sound(text: str) -> str:
@@ -90,16 +95,15 @@ def read_completion(
     except (ValueError, RecursionError):
         raise EndpointError("answered with something that is not JSON; "
                             "check base_url (it usually ends in /v1)") from None
-    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choices = _inside(reply, "choices")
     if not isinstance(choices, list) or not choices:
         raise EndpointError("sent JSON that is no chat completion (no choices); "
                             "check base_url (it usually ends in /v1)")
-    message = choices[0].get("message") if isinstance(choices[0], dict) else None
-    text = message.get("content") if isinstance(message, dict) else None
+    text = _inside(choices[0], "message", "content")
     if not isinstance(text, str):
         raise EndpointError("sent a completion without text (content is missing, null or not a string); a model that "
                             "calls tools does this, and one that thinks first and ran out of max_tokens")
-    return _sound(text), str(choices[0].get("finish_reason") or ""), _usage(reply)
+    return _sound(text), str(_inside(choices[0], "finish_reason") or ""), _usage(reply)
 
 # %% ../../nbs/models/03_endpoint.ipynb #73fc9fc5
 class AnswerStream:
@@ -130,12 +134,10 @@ def _take(self: AnswerStream, data: str):
     if not isinstance(event, dict): raise EndpointError("sent a piece of an answer that is no JSON object")
     if event.get("error"): raise EndpointError("broke its answer off with an error; look at its log")
     self.usage = _usage(event) or self.usage
-    choices = event.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    delta = first.get("delta")
-    text = delta.get("content") if isinstance(delta, dict) else None
+    first = _inside(event, "choices", 0)
+    text = _inside(first, "delta", "content")
     if isinstance(text, str): self.text += _sound(text)
-    self.finish = str(first.get("finish_reason") or "") or self.finish
+    self.finish = str(_inside(first, "finish_reason") or "") or self.finish
 
 # %% ../../nbs/models/03_endpoint.ipynb #e9edb560
 def estimate_tokens(

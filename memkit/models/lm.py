@@ -337,9 +337,9 @@ def check_stream(
 # %% ../../nbs/models/01_lm.ipynb #30efc203
 def check_label_scorer(
     make: Callable[[], LabelScorer],  # gives the scorer to check
-    within: float = 1e-4,             # how far two ways to the same log-probability may lie apart (fp32)
 ):
     "The contract of every `LabelScorer`; raises `AssertionError` that names the promise broken."
+    within = 1e-4     # how far two ways to the same log-probability may lie apart (fp32)
     scorer, prefix, prompts, labels = (
         make(), "Rate each film from 1 to 5.\n",
         ["A dull film. Rating:", "A delight from first to last! Rating:", "Fine. Rating:"], [" 1", " 3", " 5"])

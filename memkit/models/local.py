@@ -632,10 +632,7 @@ def generate_from(
     model, tokenizer = self.load()
     free = tokens_within(tokenizer, texts) | end_tokens(model, tokenizer)
     loss = withheld(model.config.get_text_config().vocab_size, free, by).to(model.device)
-    start = time.perf_counter()
-    with self._lock:
-        for _ in self._steps(drafts, 0., 1., stop, loss): pass
-    return self._reply(drafts[0], stop, time.perf_counter() - start)
+    return self._replies(drafts, stop, 1, lambda batch: self._steps(drafts, 0., 1., stop, loss))[0]
 
 # %% ../../nbs/models/02_local.ipynb #78a5d99b
 @patch

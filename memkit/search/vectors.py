@@ -5,15 +5,14 @@
 # %% auto #0
 __all__ = ['GRAPH', 'EXACT_UP_TO', 'best_positions', 'check_vectors', 'check_ids', 'ExactIndex', 'lock_folder',
            'current_generation', 'open_chroma', 'open_collection', 'zero_lengths', 'ChromaIndex', 'index_name',
-           'one_process', 'kept_index', 'corpus_index']
+           'kept_index', 'corpus_index']
 
 # %% ../../nbs/search/02_vectors.ipynb #8cd70fe9
 import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -324,18 +323,6 @@ def index_name(
     digest.update(np.ascontiguousarray(vectors))
     return digest.hexdigest()
 
-# %% ../../nbs/search/02_vectors.ipynb #803d7a68
-@contextmanager
-def one_process(
-    path: Path,  # of a lock file
-) -> Iterator[None]:
-    "One process at a time; the others wait. `OSError` where the file can't be written."
-    import fcntl
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
-
 # %% ../../nbs/search/02_vectors.ipynb #f2e563e0
 GRAPH = {"ef_search": 100, "ef_construction": 400, "links": 24}   # of a kept index, as for ChromaIndex; ours
 
@@ -354,6 +341,7 @@ def kept_index(
 ) -> ChromaIndex:            # shared: any number of processes may have it open
     """These vectors in Chroma, built once and kept in `home`. For corpora only, never for users' words.
     `OSError` where it can't be written."""
+    from filelock import FileLock
     folder = home/index_name(vectors, *GRAPH.values())
     def opened():
         make_once(folder, lambda f: _build(f, vectors))
@@ -361,7 +349,7 @@ def kept_index(
         if (held := len(index)) == len(vectors): return index
         index.close()
         raise RuntimeError(f"the index {folder.name} holds {held} of {len(vectors)} vectors")
-    with one_process(folder.with_suffix(".lock")):
+    with FileLock(folder.with_suffix(".lock")):     # one process at a time; the others wait
         for left in home.glob(f".{folder.name}-*"): shutil.rmtree(left, ignore_errors=True)
         try: return opened()
         except RuntimeError: shutil.rmtree(folder)   # damaged; the vectors are here, so nothing is lost

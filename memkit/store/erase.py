@@ -28,7 +28,7 @@ from ..files import home_dir
 from ..records import Memory
 from .schema import (
     StoreError, adapters, citations, database_file, erasures, events, find_owner, hold_quotes, jobs, leftovers,
-    log_event, memories, meta, on_server, one_line, owners, quotes, reading_own, state, tables, ticks, traces,
+    Own, memories, meta, on_server, one_line, owners, quotes, reading_own, state, tables, ticks, traces,
     turns, vacuum, write_lock)
 
 # %% ../../nbs/store/05_erase.ipynb #0007965c
@@ -43,14 +43,12 @@ WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "a
 def _said(table: Table, row) -> list[bytes]:
     "The bytes of a row that must be gone from the disk."
     values = [getattr(row, name) for name in WORDS.get(table, ())]
-    if table is adapters: values = [*values[:-1], *_samples(values[-1])]
+    if table is adapters:     # of weights one piece of each page that they may occupy: all would be thousands
+        card, content = values
+        values = [card, *(content[s:s + 64] for s in range(0, len(content), 2000))]
     return [v if isinstance(v, bytes) else v.encode() for v in values if v]
 
 # %% ../../nbs/store/05_erase.ipynb #e4a26768
-def _samples(content: bytes) -> list[bytes]:
-    "One piece of each page that weights may occupy; all pieces would be thousands."
-    return [content[s:s + 64] for s in range(0, len(content), 2000)]
-
 def chunks(ids: Iterable) -> Iterable[list]:
     "Lists of at most 500: a statement can't take any number of values."
     ids = list(ids)
@@ -142,12 +140,10 @@ SHORTEST = 8  # bytes: below it a find means nothing
 
 def search_pieces(
     value: bytes,
-    size: int = 64,   # bytes of a piece
-    step: int = 512,  # bytes from one to the next
 ) -> set[bytes]:
-    "The pieces to search for, so that any remnant of `value` is found."
-    starts = {*range(0, max(len(value) - size, 0) + 1, step), max(len(value) - size, 0)}
-    return {p for s in starts if len(p := value[s:s + size]) >= SHORTEST and p.strip(b"\0")}
+    "The pieces to search for, so that any remnant of `value` is found: 64 bytes, one every 512, and the last."
+    last = max(len(value) - 64, 0)
+    return {p for s in {*range(0, last + 1, 512), last} if len(p := value[s:s + 64]) >= SHORTEST and p.strip(b"\0")}
 
 # %% ../../nbs/store/05_erase.ipynb #e77efeec
 FEW = 16      # pieces: up to here one after the other is faster
@@ -191,16 +187,13 @@ def _descriptor(path: Path) -> int | None:
 
 # %% ../../nbs/store/05_erase.ipynb #e70e1bb9
 def _blocks(path: Path, block: int) -> Iterator[bytes]:
-    if (n := _descriptor(path)) is None: yield from _from_start(path, block)
-    else:
-        at = 0
-        while chunk := os.pread(n, block, at): yield chunk; at += len(chunk)
-        if not os.path.samestat(os.fstat(n), os.stat(path)):
-            raise OSError(f"{path.name} was replaced while it was read")
-
-def _from_start(path: Path, block: int) -> Iterator[bytes]:
-    with path.open("rb") as f:
-        while chunk := f.read(block): yield chunk
+    if (n := _descriptor(path)) is None:
+        with path.open("rb") as f: yield from iter(lambda: f.read(block), b"")
+        return
+    at = 0
+    while chunk := os.pread(n, block, at): yield chunk; at += len(chunk)
+    if not os.path.samestat(os.fstat(n), os.stat(path)):
+        raise OSError(f"{path.name} was replaced while it was read")
 
 # %% ../../nbs/store/05_erase.ipynb #28f3c9f1
 def count_in_files(
@@ -225,17 +218,12 @@ def rows_holding(
     piece: bytes,
 ) -> int:
     "How often the living rows hold `piece`."
-    columns = [table.c[name] for table, names in WORDS.items() for name in names]
-    return sum(
-        _occurrences(v if isinstance(v, bytes) else v.encode(), piece)
-        for c in columns
-        for v in _holding(conn, c, piece)
-    )
-
-# %% ../../nbs/store/05_erase.ipynb #38f9f8b7
-def _holding(conn: Connection, column: Column, piece: bytes) -> list:
-    sql = f"SELECT {column.name} FROM {column.table.name} WHERE instr(CAST({column.name} AS BLOB), ?) > 0"
-    return [v for v, in conn.exec_driver_sql(sql, (piece,))]
+    n = 0
+    for table, column in ((table, name) for table, names in WORDS.items() for name in names):
+        sql = f"SELECT {column} FROM {table} WHERE instr(CAST({column} AS BLOB), ?) > 0"
+        for value, in conn.exec_driver_sql(sql, (piece,)):
+            n += _occurrences(value if isinstance(value, bytes) else value.encode(), piece)
+    return n
 
 # %% ../../nbs/store/05_erase.ipynb #77cf81e0
 def remnants(
@@ -339,7 +327,7 @@ def _follow(conn: Connection, turn: str, old: str, new: str):
         if (text, more) == (m.text, json.loads(m.meta)): continue
         now = {"text": text, "meta": json.dumps(more, ensure_ascii=False)}
         conn.execute(memories.update().where(memories.c.id == m.id).values(**now))
-        log_event(conn, m.owner, "rewritten", ticks(), memory=m.id, reason="an answer was redacted")
+        Own(conn, m.owner).log("rewritten", memory=m.id, reason="an answer was redacted")
         conn.execute(owners.update().where(owners.c.id == m.owner).values(version=owners.c.version + 1))
 
 # %% ../../nbs/store/05_erase.ipynb #c8b7b685
@@ -549,8 +537,6 @@ def read_traces(
     only: Collection[str] | None = None,   # of these turns; None: all
 ) -> dict[str, tuple[int, bytes]]:  # by turn: version and content
     "The user's traces."
-    with reading_own(store._db, user) as (conn, owner):
-        here = [] if only is None else [traces.c.turn.in_(list(only))]
-        rows = conn.execute(select(traces.c.turn, traces.c.version, traces.c.content)
-                            .where(traces.c.owner == owner, *here))
-        return {r.turn: (r.version, bytes(r.content)) for r in rows}
+    here = [] if only is None else [traces.c.turn.in_(list(only))]
+    with reading_own(store._db, user) as own: rows = own.rows(traces, *here)
+    return {r.turn: (r.version, bytes(r.content)) for r in rows}

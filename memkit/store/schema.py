@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'ONE_EACH', 'erasures', 'leftovers', 'memories', 'turns', 'citations', 'events',
            'state', 'adapters', 'traces', 'quotes', 'jobs', 'POOL', 'NO_DRIVER', 'OPENING', 'QUOTES', 'IDLE',
-           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'ticks', 'time_of', 'as_record', 'log_event',
+           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'ticks', 'time_of', 'as_record', 'Own',
            'StoreError', 'NotFound', 'one_line', 'with_driver', 'server_engine', 'take_lock', 'seen_by_others',
            'vacuum', 'address', 'database_file', 'on_server', 'make_engine', 'open_schema', 'Open', 'Database', 'alone',
            'reading', 'write_lock', 'hold_quotes', 'find_owner', 'raise_version', 'reading_own', 'writing_own',
@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastcore.basics import patch
 from sqlalchemy import (
-    BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table,
+    BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, Row, StaticPool, Table,
     Text, URL, bindparam, create_engine, event, exc, inspect, make_url, select, text)
 
 from ..records import check_text, check_time, utc_now
@@ -128,20 +128,24 @@ jobs = _owned("jobs", *_full(Text, "design", "kind", "error", "data"), *_full(La
               *_full(Integer, "attempts"), *_full(Text, "who"), *_full(Integer, "dead"))
 
 # %% ../../nbs/store/03_schema.ipynb #066219bc
-def log_event(
-    conn: Connection,
-    owner: int,
-    kind: str,
-    at: int,                    # microseconds
-    memory: int | None = None,
-    other: int | None = None,
-    turn: str | None = None,
-    reason: str = "",
-    data: Mapping[str, Any] = {},
-):
-    "Write a line of the log."
-    row = {"owner": owner, "kind": kind, "at": at, "memory": memory, "other": other, "turn": turn, "reason": reason}
-    conn.execute(events.insert(), row | {"data": json.dumps(data, ensure_ascii=False)})
+class Own(NamedTuple):
+    "A connection within a transaction, and the number of the owner whose rows it reads and writes."
+    conn: Connection
+    id: int | None   # none, or 0: an unknown user
+
+    def execute(self, *statement: Any): return self.conn.execute(*statement)
+
+    def rows(self, table: Table, *where, columns: Sequence[Column] = ()) -> Sequence[Row]:   # (): all columns
+        "The owner's rows of a table, in the order they were written."
+        mine = select(*columns or [table]).where(table.c.owner == self.id, *where)
+        return self.execute(mine.order_by(table.c.id)).all()
+
+    def log(self, kind: str, at: int | None = None, memory: int | None = None, other: int | None = None,
+            turn: str | None = None, reason: str = "", data: Mapping[str, Any] = {}):
+        "Write a line of the log; `at`: microseconds, None: now."
+        row = {"owner": self.id, "kind": kind, "at": ticks() if at is None else at, "memory": memory, "other": other,
+               "turn": turn, "reason": reason, "data": json.dumps(data, ensure_ascii=False)}
+        self.execute(events.insert(), row)
 
 # %% ../../nbs/store/03_schema.ipynb #aef7e919
 class StoreError(RuntimeError):
@@ -574,12 +578,12 @@ def raise_version(
 @contextmanager
 def reading_own(db: Database, user: str):
     "As `reading`: the connection, and the user's number, 0 for an unknown user."
-    with reading(db, user) as conn: yield conn, find_owner(db, conn, user)[0]
+    with reading(db, user) as conn: yield Own(conn, find_owner(db, conn, user)[0])
 
 @contextmanager
 def writing_own(db: Database, user: str, create: bool = False):
     "As `write_lock`: the connection, and the user's number as from `raise_version`."
-    with write_lock(db, user) as conn: yield conn, raise_version(db, conn, user, create)
+    with write_lock(db, user) as conn: yield Own(conn, raise_version(db, conn, user, create))
 
 # %% ../../nbs/store/03_schema.ipynb #ae18e07a
 def glance(

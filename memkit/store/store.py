@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Column, Connection, Row, Table, bindparam, func, select
 
 from .erase import (INDEX, Contributions, Shared, chunks, erase, everything, finish_pending, note_leftovers,
                                only_cited_by, quoting, redact, remove, resting_on, showed, some)
 from ..records import CONSENT, Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
 from .schema import (
-    BEYOND, Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures, events, find_owner,
-    glance, log_event, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, as_record,
+    BEYOND, Database, NotFound, Own, StoreError, adapters, alone, citations, database_file, erasures, events,
+    find_owner, glance, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, as_record,
     state, tables, ticks, time_of, turns, write_lock, writing_own)
-from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
+from .slices import Kept, Slice, SliceCache, caught_up, check_vector
 
 # %% ../../nbs/store/02_store.ipynb #667405cf
 @dataclass(frozen=True, kw_only=True)
@@ -113,20 +113,19 @@ def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # b
 
 # %% ../../nbs/store/02_store.ipynb #42ed2926
 def _memories(
-    conn: Connection,
+    own: Own,
     user: str,
-    owner: int | None,
     *where,            # further conditions
 ) -> list[Memory]:     # oldest first
     "The memories of one owner that meet `where`, with their citations."
-    where = (memories.c.owner == owner, *where)
-    rows = conn.execute(select(*_ROW).where(*where).order_by(memories.c.id)).all()
-    cited = _cited(conn.execute(_CITED.where(*where)))
+    where = (memories.c.owner == own.id, *where)
+    rows = own.execute(select(*_ROW).where(*where).order_by(memories.c.id)).all()
+    cited = _cited(own.execute(_CITED.where(*where)))
     return [_memory(user, (*r, cited.get(r.id, ()))) for r in rows]
 
 # %% ../../nbs/store/02_store.ipynb #ac3d3c19
-def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
-    found = _memories(conn, user, owner, memories.c.id == id)
+def _one(own: Own, user: str, id: int) -> Memory:
+    found = _memories(own, user, memories.c.id == id)
     if not found: raise _missing(id)
     return found[0]
 
@@ -148,24 +147,24 @@ _SINCE = (
 
 # %% ../../nbs/store/02_store.ipynb #6c6a067e
 def _read(
-    conn: Connection, owner: int, version: int, ids: Collection[int] | None = None
+    own: Own, version: int, ids: Collection[int] | None = None
 ) -> Kept:  # of these memories; all where None
-    which, more = {"its_owner": owner} | ({} if ids is None else {"ids": list(ids)}), () if ids is None else (_THESE,)
-    cited, groups, rows = _cited(conn.execute(_ALL_CITED.where(*more), which)), {}, {}
-    for encoder, vector, *row in conn.execute(_IN_FORCE.where(*more), which).all():
+    which, more = {"its_owner": own.id} | ({} if ids is None else {"ids": list(ids)}), () if ids is None else (_THESE,)
+    cited, groups, rows = _cited(own.execute(_ALL_CITED.where(*more), which)), {}, {}
+    for encoder, vector, *row in own.execute(_IN_FORCE.where(*more), which).all():
         groups.setdefault(encoder, []).append((row[0], row[1], vector))
         rows[row[0]] = (*row, cited.get(row[0], ()))
-    event = conn.execute(_LAST_EVENT, {"its_owner": owner}).scalar() or 0
+    event = own.execute(_LAST_EVENT, {"its_owner": own.id}).scalar() or 0
     return Kept(version, {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}, rows, event)
 
 # %% ../../nbs/store/02_store.ipynb #e198e52b
-def _read_again(conn: Connection, owner: int, version: int, old: Kept | None) -> Kept:
+def _read_again(own: Own, version: int, old: Kept | None) -> Kept:
     "Read only the memories that changed since `old` according to the log; all if `old` is None or much has changed."
-    since = conn.execute(_SINCE, {"its_owner": owner, "its_event": old.event}).all() if old else []
+    since = own.execute(_SINCE, {"its_owner": own.id, "its_event": old.event}).all() if old else []
     if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since):
-        return _read(conn, owner, version)
+        return _read(own, version)
     changed = {id for _, id in since if id is not None}
-    return caught_up(old, changed, _read(conn, owner, version, changed))
+    return caught_up(old, changed, _read(own, version, changed))
 
 # %% ../../nbs/store/02_store.ipynb #8584f831
 def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
@@ -176,13 +175,10 @@ def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -
 
 # %% ../../nbs/store/02_store.ipynb #c45ffc45
 @dataclass(frozen=True)
-class InForce:
+class InForce(Slice):
     "One user's memories that have a vector, all from one moment; for searches outside the store."
     user: str
     version: int           # of the user's memories; the same version means the same content
-    ids: np.ndarray        # [n], ascending
-    kinds: np.ndarray      # [n] strings
-    vectors: np.ndarray    # [n, dim], read-only
     rows: Mapping[int, tuple] = field(repr=False)
 
     def memory(self, id: int) -> Memory:
@@ -193,40 +189,29 @@ class InForce:
         "Its words alone."
         return self.rows[int(id)][_TEXT]
 
-# %% ../../nbs/store/02_store.ipynb #4fcfd7bb
-def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
-    if encoder is not None: return slices.get(encoder)
-    if len(slices) > 1:
-        raise ValueError(
-            f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say "
-            "which with encoder="
-        )
-    return next(iter(slices.values()), None)
-
 # %% ../../nbs/store/02_store.ipynb #6bdb24d3
-def _own_turns(conn: Connection, owner: int, named: Sequence[str]):
-    mine = select(turns.c.turn).where(turns.c.owner == owner, turns.c.turn.in_(named))
-    known = set(conn.execute(mine).scalars()) if named else set()
+def _own_turns(own: Own, named: Sequence[str]):
+    known = {r.turn for r in own.rows(turns, turns.c.turn.in_(named), columns=[turns.c.turn])} if named else set()
     if lost := [t for t in named if t not in known]:
         raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
 
-def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str], first: int = 0):
-    _own_turns(conn, owner, cited)
-    conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited, first)])
+def _cite(own: Own, memory: int, cited: Sequence[str], first: int = 0):
+    _own_turns(own, cited)
+    own.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited, first)])
 
 # %% ../../nbs/store/02_store.ipynb #a4d367dd
-def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
+def _insert(own: Own, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
     "Write the memory `m`; the database gives it its identifier."
-    row = {"owner": owner, "kind": m.kind, "text": m.text, "at": ticks(m.at), "encoder": encoder,
+    row = {"owner": own.id, "kind": m.kind, "text": m.text, "at": ticks(m.at), "encoder": encoder,
            "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": 0, "correct": 0, "incorrect": 0}
     if vector is not None:
-        here = memories.c.owner == owner, memories.c.encoder == encoder, memories.c.dim.is_not(None)
-        known = conn.execute(select(memories.c.dim).where(*here).limit(1)).scalar()
+        here = memories.c.owner == own.id, memories.c.encoder == encoder, memories.c.dim.is_not(None)
+        known = own.execute(select(memories.c.dim).where(*here).limit(1)).scalar()
         if known not in (None, len(vector)):
             raise ValueError(f"the vector has {len(vector)} dimensions, this user's other vectors of encoder "
                              f"{encoder!r} have {known}")
         row |= {"dim": len(vector), "vector": vector.tobytes()}
-    return conn.execute(memories.insert(), row).inserted_primary_key[0]
+    return own.execute(memories.insert(), row).inserted_primary_key[0]
 
 # %% ../../nbs/store/02_store.ipynb #a5c3058a
 @dataclass
@@ -245,87 +230,86 @@ class _Struck:
         self.said += found[1]
 
 # %% ../../nbs/store/02_store.ipynb #b9bb0ff5
-def _take_out(conn: Connection, owner: int, ids: set[int], named: Collection[str]) -> tuple[Counter, list[bytes]]:
+def _take_out(own: Own, ids: set[int], named: Collection[str]) -> tuple[Counter, list[bytes]]:
     "Delete memories, the turns that only they cite, and the `named` turns; log how many."
-    alone, shared = only_cited_by(conn, owner, ids)
+    alone, shared = only_cited_by(*own, ids)
     falls = sorted({*alone, *named})
-    found = remove(conn, some(owner, sorted(ids), falls))
+    found = remove(own.conn, some(own.id, sorted(ids), falls))
     for part in chunks(ids):      # their successor is forgotten
-        conn.execute(memories.update().where(memories.c.owner == owner, memories.c.superseded_by.in_(part))
-                     .values(superseded_by=0))
-    log_event(conn, owner, "forgotten", ticks(),
-              data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
+        own.execute(memories.update().where(memories.c.owner == own.id, memories.c.superseded_by.in_(part))
+                    .values(superseded_by=0))
+    own.log("forgotten", data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
     return found
 
 # %% ../../nbs/store/02_store.ipynb #9a437826
-def _own_words(conn: Connection, owner: int, ids: Collection[int]) -> dict[int, set[str]]:
+def _own_words(own: Own, ids: Collection[int]) -> dict[int, set[str]]:
     "What the user said, by memory; only the question, if the memory also holds an answer."
-    rows = conn.execute(select(memories.c.id, memories.c.text, memories.c.meta).where(memories.c.owner == owner))
+    rows = own.rows(memories, columns=(memories.c.id, memories.c.text, memories.c.meta))
     return {r.id: {str(json.loads(r.meta).get("question") or r.text)} for r in rows if r.id in ids}
 
 # %% ../../nbs/store/02_store.ipynb #68be789b
-def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, list[bytes]]:
+def _write_shared(own: Own, plan: Shared) -> tuple[Counter, list[bytes]]:
     "Delete and rebuild shared memories, and remove the pseudonym from their log."
-    done = _Struck(removed=Counter(names=sum(_rename(conn, owner, old, new) for old, new in plan.names.items())))
-    if plan.gone: done.take(_take_out(conn, owner, set(plan.gone), ()))
+    done = _Struck(removed=Counter(names=sum(_rename(own, old, new) for old, new in plan.names.items())))
+    if plan.gone: done.take(_take_out(own, set(plan.gone), ()))
     for old, new, vector in plan.rebuilt:
-        was = conn.execute(select(memories).where(memories.c.id == old.id)).first()
-        done.take(remove(conn, [quoting(quotes.c.memory, [old.id])]))
+        was = own.execute(select(memories).where(memories.c.id == old.id)).first()
+        done.take(remove(own.conn, [quoting(quotes.c.memory, [old.id])]))
         done.said += [was.text.encode(), was.meta.encode(), was.vector or b""]
-        _rewrite(conn, owner, new, old, vector)
-        if vector is None: conn.execute(memories.update().where(memories.c.id == old.id).values(vector=None, dim=None))
-        log_event(conn, owner, "rewritten", ticks(), memory=old.id, reason="a contributor was forgotten")
+        _rewrite(own, new, old, vector)
+        if vector is None: own.execute(memories.update().where(memories.c.id == old.id).values(vector=None, dim=None))
+        own.log("rewritten", memory=old.id, reason="a contributor was forgotten")
     done.said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
     return +done.removed, done.said
 
 # %% ../../nbs/store/02_store.ipynb #f9a5de8f
-def _planned(conn: Connection, name: str, owner: int, what: Contributions) -> Shared:
+def _planned(all_of: Own, what: Contributions) -> Shared:
     "What happens to each shared memory."
-    encoders = dict(conn.execute(select(memories.c.id, memories.c.encoder).where(memories.c.owner == owner)).all())
-    return what.of(_memories(conn, name, owner), encoders, lambda ids: showed(conn, ids, [owner]).keys())
+    encoders = dict(all_of.rows(memories, columns=(memories.c.id, memories.c.encoder)))
+    def shown(ids: Collection[int]) -> Collection[str]: return showed(all_of.conn, ids, [all_of.id]).keys()
+    return what.of(_memories(all_of, what.owner), encoders, shown)
+
+def _ticket(conn: Connection) -> int: return conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
 
 # %% ../../nbs/store/02_store.ipynb #37f95ae5
 def _strike(
-    conn: Connection,
-    owner: int,                             # 0: the store doesn't know this user
-    ids: set[int] | None,                   # None: everything of the owner
-    named: Collection[str] = (),            # turns
-    shared: tuple[str, int, Contributions] | None = None,   # owner of shared memories: name, number, what to do
+    own: Own,                           # 0: the store doesn't know this user
+    ids: set[int] | None,               # None: everything of the owner
+    named: Collection[str] = (),        # turns
+    all_of: Own | None = None,          # of shared memories; None: nothing is to be done with them
+    what: Contributions | None = None,  # what is to be done
 ) -> _Struck:
     "Delete within a transaction; nothing is deleted if one of `ids` is unknown."
-    mine, done = select(memories.c.id).where(memories.c.owner == owner), _Struck()
-    gone = set(conn.execute(mine).scalars()) if ids is None else _claim(conn, owner, ids).keys()
-    if shared: done.shared = _planned(conn, *shared)
-    falls = {*named, *(only_cited_by(conn, owner, ids)[0] if ids else ())}
-    stays = turns.c.owner != owner if ids is None else turns.c.turn.not_in(sorted(falls))
-    words, plan = _own_words(conn, owner, gone), done.shared
-    of = [owner, shared[1]] if shared else [owner]
-    done.take(redact(conn, {**words, **plan.words}, plan.kept, of, stays, owner))
-    if shared:
-        whose = "" if shared[1] == owner else f"{shared[0].partition(':')[0]} "
-        done.take(_write_shared(conn, shared[1], plan), whose)
-    if ids is None: done.take(remove(conn, everything(owner)))
-    elif ids or named: done.take(_take_out(conn, owner, ids, named))
-    done.memories = tuple(sorted(gone))
-    done.ticket = conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
+    done = _Struck()
+    gone = {r.id for r in own.rows(memories, columns=[memories.c.id])} if ids is None else _claim(own, ids).keys()
+    if all_of: done.shared = _planned(all_of, what)
+    falls = {*named, *(only_cited_by(*own, ids)[0] if ids else ())}
+    stays = turns.c.owner != own.id if ids is None else turns.c.turn.not_in(sorted(falls))
+    words, plan = _own_words(own, gone), done.shared
+    of = [own.id, all_of.id] if all_of else [own.id]
+    done.take(redact(own.conn, {**words, **plan.words}, plan.kept, of, stays, own.id))
+    if all_of:
+        whose = "" if all_of.id == own.id else f"{what.owner.partition(':')[0]} "
+        done.take(_write_shared(all_of, plan), whose)
+    if ids is None: done.take(remove(own.conn, everything(own.id)))
+    elif ids or named: done.take(_take_out(own, ids, named))
+    done.memories, done.ticket = tuple(sorted(gone)), _ticket(own.conn)
     return done
 
 # %% ../../nbs/store/02_store.ipynb #5b5c6614
 # a user who forgot everything and returns is another owner
-def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:
-    here = (events.c.owner == owner) & (events.c.kind == "forgotten")
-    return owner, conn.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
+def _forget_mark(own: Own) -> tuple[int, int]:
+    here = (events.c.owner == own.id) & (events.c.kind == "forgotten")
+    return own.id, own.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
 
 # %% ../../nbs/store/02_store.ipynb #1c315d12
 def _claim(
-    conn: Connection, owner: int | None, ids: Collection[int],
+    own: Own, ids: Collection[int],
     free: bool = False,      # must they be in force?
 ) -> dict[int, int | None]:  # by memory: what took its place
     "The memories `ids`; raises `NotFound` unless all are the owner's."
     m, found = memories.c, {}
-    for part in chunks(ids):
-        rows = conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part)))
-        found |= dict(rows.all())
+    for part in chunks(ids): found |= dict(own.rows(memories, m.id.in_(part), columns=(m.id, m.superseded_by)))
     if lost := sorted(set(ids) - found.keys()): raise _missing(lost[0])
     if gone := [id for id in ids if free and found[id] is not None]:
         raise ValueError(f"memory {gone[0]} was superseded before; only memories in force can be moved, superseded or "
@@ -333,24 +317,23 @@ def _claim(
     return found
 
 # %% ../../nbs/store/02_store.ipynb #cc39002a
-def _rewrite(conn: Connection, owner: int, m: Memory, old: Memory, vector: bytes | None):
+def _rewrite(own: Own, m: Memory, old: Memory, vector: bytes | None):
     new, here = [t for t in m.turns if t not in old.turns], memories.c.id == m.id
     row = {"text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct,
            "incorrect": m.incorrect}
-    if new: _cite(conn, owner, m.id, new, len(old.turns))
+    if new: _cite(own, m.id, new, len(old.turns))
     if vector is not None:
-        dim = conn.execute(select(memories.c.dim).where(here)).scalar() or 0
+        dim = own.execute(select(memories.c.dim).where(here)).scalar() or 0
         if len(vector) != 4*dim:
             raise ValueError(f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; "
                              "embed with the same encoder")
         row["vector"] = vector
-    conn.execute(memories.update().where(here).values(row))
+    own.execute(memories.update().where(here).values(row))
 
 # %% ../../nbs/store/02_store.ipynb #71d6f058
-def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
-    here = events.c.owner == owner, events.c.data.contains(old, autoescape=True)
-    rows = conn.execute(select(events.c.id, events.c.data).where(*here)).all()
-    for id, data in rows: conn.execute(events.update().where(events.c.id == id).values(data=data.replace(old, new)))
+def _rename(own: Own, old: str, new: str) -> int:  # events
+    rows = own.rows(events, events.c.data.contains(old, autoescape=True))
+    for r in rows: own.execute(events.update().where(events.c.id == r.id).values(data=r.data.replace(old, new)))
     return len(rows)
 
 # %% ../../nbs/store/02_store.ipynb #35999a3b
@@ -437,11 +420,11 @@ def add_turn(
     row = {"turn": id, "session": check_text(session, "session"), "at": at,
            "question": check_text(question, "question", empty=question == "" and bool(answer)),
            "answer": check_text(answer, "answer", empty=True)}
-    with writing_own(self._db, user, create=True) as (conn, owner):
-        if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first():
+    with writing_own(self._db, user, create=True) as own:
+        if own.execute(select(turns.c.id).where(turns.c.turn == id)).first():
             raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
-        conn.execute(turns.insert(), row | {"owner": owner})
-        log_event(conn, owner, "turn", at, turn=id)
+        own.execute(turns.insert(), row | {"owner": own.id})
+        own.log("turn", at, turn=id)
     return id
 
 # %% ../../nbs/store/02_store.ipynb #1d642de9
@@ -464,10 +447,10 @@ def add(
     new = Memory(id=0, user=user, text=text, kind=check_text(kind, "kind"), at=at, turns=cited, meta=meta)
     v = None if vector is None else check_vector(vector)
     check_text(encoder, "encoder", empty=True); check_text(reason, "reason", empty=True)
-    with writing_own(self._db, user, create=True) as (conn, owner):
-        id = _insert(conn, owner, new, v, encoder)
-        if cited: _cite(conn, owner, id, cited)
-        log_event(conn, owner, "added", ticks(new.at), memory=id, reason=reason)
+    with writing_own(self._db, user, create=True) as own:
+        id = _insert(own, new, v, encoder)
+        if cited: _cite(own, id, cited)
+        own.log("added", ticks(new.at), memory=id, reason=reason)
     return replace(new, id=id)
 
 # %% ../../nbs/store/02_store.ipynb #115e01fa
@@ -475,7 +458,7 @@ def add(
 def get(self: MemoryStore, user: str, id: int) -> Memory:
     "The memory `id` of this user; raises `NotFound`."
     id = _memory_id(id)
-    with reading_own(self._db, user) as (conn, owner): return _one(conn, user, owner, id)
+    with reading_own(self._db, user) as own: return _one(own, user, id)
 
 # %% ../../nbs/store/02_store.ipynb #507d396f
 @patch
@@ -491,10 +474,9 @@ def search(
     "The user's memories in force with the largest inner product (exact search)."
     query, kinds = check_vector(vector, "the query"), {kind} if isinstance(kind, str) else kind
     if operator.index(k) < 1: raise ValueError(f"k must be 1 or more, got {k}")
-    kept = self._kept(user)
-    part = _pick(kept.slices, encoder)
-    best = part.best(query, k, kinds, at_least) if part else []
-    return [Hit(item=_memory(user, kept.rows[id]), score=score, source="memory", parts={"inner product": score})
+    view = self.in_force(user, encoder)
+    best = view.best(query, k, kinds, at_least) if len(view.ids) else []
+    return [Hit(item=view.memory(id), score=score, source="memory", parts={"inner product": score})
             for id, score in best]
 
 # %% ../../nbs/store/02_store.ipynb #5ee1adab
@@ -506,8 +488,14 @@ def in_force(
 ) -> InForce:
     "The user's memories that have a vector, with their text, all from one moment."
     kept = self._kept(user)
-    part = _pick(kept.slices, encoder) or Slice(np.empty(0, int), np.empty(0, str), np.empty((0, 0), "<f4"), 0.)
-    return InForce(user, kept.version, part.ids, part.kinds, part.vectors, kept.rows)
+    if encoder is None and len(kept.slices) > 1:
+        raise ValueError(
+            f"this user's vectors come from {len(kept.slices)} encoders ({', '.join(map(repr, sorted(kept.slices)))}); "
+            "say which with encoder="
+        )
+    found = kept.slices.values() if encoder is None else filter(None, [kept.slices.get(encoder)])
+    part = next(iter(found), Slice(np.empty(0, int), np.empty(0, str), np.empty((0, 0), "<f4"), 0.))
+    return InForce(**vars(part), user=user, version=kept.version, rows=kept.rows)
 
 # %% ../../nbs/store/02_store.ipynb #7f58b75c
 @patch
@@ -540,14 +528,14 @@ def count(
     more = {name: n for name, value in more.items() if (n := _increment(value, name))}
     check_text(reason, "reason", empty=True)
     if not more: raise ValueError("nothing to count; give recalls, correct or incorrect")
-    with writing_own(self._db, user) as (conn, owner):
-        changed = conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == id)
+    with writing_own(self._db, user) as own:
+        changed = own.execute(memories.update().where(memories.c.owner == own.id, memories.c.id == id)
                                .values({n: memories.c[n] + more[n] for n in more}))
         if not changed.rowcount: raise _missing(id)
         for kind, names in (("recalled", ["recalls"]), ("feedback", ["correct", "incorrect"])):
             counted = {n: more[n] for n in names if n in more}
-            if counted: log_event(conn, owner, kind, at, memory=id, reason=reason, data=counted)
-        return _one(conn, user, owner, id)
+            if counted: own.log(kind, at, memory=id, reason=reason, data=counted)
+        return _one(own, user, id)
 
 # %% ../../nbs/store/02_store.ipynb #2a80ba56
 @patch
@@ -563,10 +551,10 @@ def supersede(
     id, by, at = _memory_id(id), _memory_id(by), ticks(at)
     check_text(reason, "reason", empty=True)
     if id == by: raise ValueError(f"memory {id} can't take its own place")
-    with writing_own(self._db, user) as (conn, owner):
-        _claim(conn, owner, [id, by], free=True)     # so that chains of successors have no cycle
-        conn.execute(memories.update().where(memories.c.id == id).values(superseded_by=by))
-        log_event(conn, owner, "superseded", at, memory=id, other=by, reason=reason)
+    with writing_own(self._db, user) as own:
+        _claim(own, [id, by], free=True)     # so that chains of successors have no cycle
+        own.execute(memories.update().where(memories.c.id == id).values(superseded_by=by))
+        own.log("superseded", at, memory=id, other=by, reason=reason)
 
 # %% ../../nbs/store/02_store.ipynb #1348017b
 @patch
@@ -583,10 +571,10 @@ def move(
     "Give memories another kind. Raises `NotFound`, or `ValueError` if one isn't in force, before any change."
     kind, at, ids = check_text(kind, "kind"), ticks(at), [_memory_id(id) for id in ids]
     rows = [_log_row(event, memory=id, reason=reason, data=data) for id in ids]
-    with writing_own(self._db, user) as (conn, owner):
-        _claim(conn, owner, ids, free=True)
-        for part in chunks(ids): conn.execute(memories.update().where(memories.c.id.in_(part)).values(kind=kind))
-        if rows: conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
+    with writing_own(self._db, user) as own:
+        _claim(own, ids, free=True)
+        for part in chunks(ids): own.execute(memories.update().where(memories.c.id.in_(part)).values(kind=kind))
+        if rows: own.execute(events.insert(), [row | {"owner": own.id, "at": at} for row in rows])
 
 # %% ../../nbs/store/02_store.ipynb #3479c000
 @patch
@@ -605,10 +593,10 @@ def rewrite(
     check_text(reason, "reason", empty=True)
     if strangers := [m.id for m in changed if m.user != user]:
         raise ValueError(f"memory {strangers[0]} is another user's; give those of one user")
-    with writing_own(self._db, user) as (conn, owner):
-        for m, old in [(m, _one(conn, user, owner, _memory_id(m.id))) for m in changed]:
-            _rewrite(conn, owner, m, old, vectors.get(m.id))
-            log_event(conn, owner, "rewritten", at, memory=m.id, reason=reason)
+    with writing_own(self._db, user) as own:
+        for m, old in [(m, _one(own, user, _memory_id(m.id))) for m in changed]:
+            _rewrite(own, m, old, vectors.get(m.id))
+            own.log("rewritten", at, memory=m.id, reason=reason)
 
 # %% ../../nbs/store/02_store.ipynb #d5e40d43
 @patch
@@ -628,28 +616,30 @@ def log(
     They must hold no words of the user, because an event may outlive the memory."""
     rows, at = [_log_row(**row) for row in rows], ticks(at)
     if not rows: return
-    with writing_own(self._db, user, create=True) as (conn, owner):
-        _claim(conn, owner, {id for r in rows for id in (r["memory"], r["other"]) if id is not None})
-        _own_turns(conn, owner, list(dict.fromkeys(r["turn"] for r in rows if r["turn"])))
-        conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
+    with writing_own(self._db, user, create=True) as own:
+        _claim(own, {id for r in rows for id in (r["memory"], r["other"]) if id is not None})
+        _own_turns(own, list(dict.fromkeys(r["turn"] for r in rows if r["turn"])))
+        own.execute(events.insert(), [row | {"owner": own.id, "at": at} for row in rows])
 
 # %% ../../nbs/store/02_store.ipynb #223b9e47
+@patch
+def _own(self: MemoryStore, user: str, table: Table, *where, columns: Sequence[Column] = ()) -> Sequence[Row]:
+    "The user's rows of a table, in the order they were written."
+    with reading_own(self._db, user) as own: return own.rows(table, *where, columns=columns)
+
 @patch
 def superseded(
     self: MemoryStore,
     user: str,
 ) -> dict[int, int]:  # memory -> its successor; 0: the successor was forgotten
     "The memories that are out of date."
-    with reading_own(self._db, user) as (conn, owner):
-        here = memories.c.owner == owner, memories.c.superseded_by.is_not(None)
-        return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(*here)).all())
+    m = memories.c
+    return dict(self._own(user, memories, m.superseded_by.is_not(None), columns=(m.id, m.superseded_by)))
 
 # %% ../../nbs/store/02_store.ipynb #7ed46d9e
 @patch
 def _turns(self: MemoryStore, user: str, *where) -> list[StoredTurn]:
-    with reading_own(self._db, user) as (conn, owner):
-        rows = conn.execute(select(turns).where(turns.c.owner == owner, *where).order_by(turns.c.id)).all()
-    return [as_record(StoredTurn, r, id=r.turn, user=user) for r in rows]
+    return [as_record(StoredTurn, r, id=r.turn, user=user) for r in self._own(user, turns, *where)]
 
 @patch
 def turn(self: MemoryStore, user: str, id: str) -> StoredTurn:
@@ -685,28 +675,21 @@ def events(
     "The log of the user's memories, in order."
     here = [column.in_(list(some))
             for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
-    with reading_own(self._db, user) as (conn, owner):
-        mine = events.c.owner == owner
-        rows = conn.execute(select(events).where(mine, events.c.id > after, *here).order_by(events.c.id)).all()
+    rows = self._own(user, events, events.c.id > after, *here)
     return [as_record(Event, r, user=user, data=json.loads(r.data)) for r in rows]
 
 # %% ../../nbs/store/02_store.ipynb #ee7f7ce3
 @patch
 def state(self: MemoryStore, user: str, key: str, default: Any = None) -> Any:
     "A small value stored for the user, such as consent."
-    check_text(key, "key")
-    with reading_own(self._db, user) as (conn, owner):
-        found = conn.execute(select(state.c.value)
-                             .where(state.c.owner == owner, state.c.key == key)).scalar()
-    return default if found is None else json.loads(found)
+    found = self._own(user, state, state.c.key == check_text(key, "key"))
+    return json.loads(found[0].value) if found else default
 
 # %% ../../nbs/store/02_store.ipynb #96daffec
 @patch
 def states(self: MemoryStore, user: str) -> dict[str, Any]:
     "All small values that are stored for the user."
-    with reading_own(self._db, user) as (conn, owner):
-        found = conn.execute(select(state.c.key, state.c.value).where(state.c.owner == owner)).all()
-    return {key: json.loads(value) for key, value in found}
+    return {r.key: json.loads(r.value) for r in self._own(user, state)}
 
 @patch
 def knows(self: MemoryStore, user: str) -> bool:
@@ -718,22 +701,22 @@ def knows(self: MemoryStore, user: str) -> bool:
 def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None removes it
     "Store a small value for the user; it replaces the previous one."
     text = json.dumps(json_copy({check_text(key, "key"): value})[key], ensure_ascii=False)
-    with writing_own(self._db, user, create=True) as (conn, owner):
-        conn.execute(state.delete().where(state.c.owner == owner, state.c.key == key))
-        if value is not None: conn.execute(state.insert().values(owner=owner, key=key, value=text))
-        log_event(conn, owner, "state", ticks(), data={"set": value is not None})
+    with writing_own(self._db, user, create=True) as own:
+        own.execute(state.delete().where(state.c.owner == own.id, state.c.key == key))
+        if value is not None: own.execute(state.insert().values(owner=own.id, key=key, value=text))
+        own.log("state", data={"set": value is not None})
 
 # %% ../../nbs/store/02_store.ipynb #149b1cd8
-def _write_adapter(conn: Connection, owner: int, new: StoredAdapter, content: bytes, mark: tuple[int, int] | None):
+def _write_adapter(own: Own, new: StoredAdapter, content: bytes, mark: tuple[int, int] | None):
     "Write the weights' row; it replaces the previous one of their kind."
-    if mark is not None and (now := _forget_mark(conn, owner)) != mark and (mark[0] or now[1]):
+    if mark is not None and (now := _forget_mark(own)) != mark and (mark[0] or now[1]):
         raise ValueError("this user has forgotten something since these weights began to learn; "
                          "train them again from what is left")
-    conn.execute(adapters.delete().where(adapters.c.owner == owner, adapters.c.kind == new.kind))
-    conn.execute(adapters.insert()
-                 .values(owner=owner, kind=new.kind, base=new.base, digest=new.digest,
-                         card=json.dumps(new.card, ensure_ascii=False), at=ticks(new.at), bytes=content))
-    log_event(conn, owner, "adapter", ticks(new.at), data={"saved": len(content)})
+    own.execute(adapters.delete().where(adapters.c.owner == own.id, adapters.c.kind == new.kind))
+    own.execute(adapters.insert()
+                .values(owner=own.id, kind=new.kind, base=new.base, digest=new.digest,
+                        card=json.dumps(new.card, ensure_ascii=False), at=ticks(new.at), bytes=content))
+    own.log("adapter", ticks(new.at), data={"saved": len(content)})
 
 # %% ../../nbs/store/02_store.ipynb #1df8bb0c
 @patch
@@ -756,8 +739,7 @@ def put_adapter(
     kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"),
                          digest=check_text(digest, "digest"), at=utc_now(), card=json_copy(card),
                          size=len(content))
-    with write_lock(self._db, user) as conn:
-        _write_adapter(conn, raise_version(self._db, conn, user, create=True), kept, content, mark)
+    with writing_own(self._db, user, create=True) as own: _write_adapter(own, kept, content, mark)
     return kept
 
 # %% ../../nbs/store/02_store.ipynb #ce1ecf71
@@ -771,16 +753,15 @@ def adapter(
     "The user's trained weights, or None."
     a = adapters.c
     columns = [a.kind, a.base, a.digest, a.card, a.at, func.length(a.bytes).label("size")]
-    with reading_own(self._db, user) as (conn, owner):
-        here = a.owner == owner, a.kind == check_text(kind, "kind")
-        r = conn.execute(select(*columns, *[a.bytes.label("content")]*content).where(*here)).first()
-    return r and as_record(StoredAdapter, r, card=json.loads(r.card))
+    if content: columns.append(a.bytes.label("content"))
+    found = self._own(user, adapters, a.kind == check_text(kind, "kind"), columns=columns)
+    return as_record(StoredAdapter, found[0], card=json.loads(found[0].card)) if found else None
 
 # %% ../../nbs/store/02_store.ipynb #ba45f5de
 @patch
 def forget_mark(self: MemoryStore, user: str) -> tuple[int, int]:
     "A mark that changes whenever the user forgets something. Take it before training, give it to `put_adapter`."
-    with reading_own(self._db, user) as (conn, owner): return _forget_mark(conn, owner)
+    with reading_own(self._db, user) as own: return _forget_mark(own)
 
 # %% ../../nbs/store/02_store.ipynb #f44e9a02
 @patch
@@ -788,13 +769,13 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
     "Remove trained weights and their bytes only; raises `StoreError` inside a transaction."
     self._stands_alone(user, "drop_adapter")
     done = _Struck()
-    with writing_own(self._db, user) as (conn, owner):
-        if owner is None: return self._receipt(user)
-        here = adapters.c.owner == owner
-        done.take(remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))]))
+    with writing_own(self._db, user) as own:
+        if own.id is None: return self._receipt(user)
+        here = adapters.c.owner == own.id
+        done.take(remove(own.conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))]))
         n = done.removed.total()
-        if n: log_event(conn, owner, "adapter", ticks(), data={"dropped": n})
-        done.ticket = conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
+        if n: own.log("adapter", data={"dropped": n})
+        done.ticket = _ticket(own.conn)
     return self._erased(user, done)
 
 # %% ../../nbs/store/02_store.ipynb #6cb1383b
@@ -821,17 +802,17 @@ def forget(
     self._stands_alone(user, "forget")
     named = sorted({self.turn(user, t).id for t in turns or ()})
     if ids == set() and not named and not shared: return self._receipt(user)
-    with writing_own(self._db, user) as (conn, owner):
-        if owner is None and ids: raise _missing(min(ids))
-        of_all = raise_version(self._db, conn, shared.owner) if shared else None
-        if owner is None and of_all is None: return self._receipt(user, unknown=True)
-        if named: ids = ids | set(resting_on(conn, owner, named))
+    with writing_own(self._db, user) as own:
+        if own.id is None and ids: raise _missing(min(ids))
+        of_all = raise_version(self._db, own.conn, shared.owner) if shared else None
+        if own.id is None and of_all is None: return self._receipt(user, unknown=True)
+        if named: ids = ids | set(resting_on(*own, named))
         refused = ids is None and self.state(user, CONSENT) is False
-        done = _strike(conn, owner or 0, ids, named, (shared.owner, of_all, shared) if of_all else None)
-        if refused: self._refuse_again(conn, user, done)
-        done.places = note_leftovers(conn, done.ticket, self.alias(user))
-    for id in (owner, of_all): drop(self._cache, id)
-    return replace(self._erased(user, done), unknown=owner is None and not done.removed.total())
+        done = _strike(Own(own.conn, own.id or 0), ids, named, Own(own.conn, of_all) if of_all else None, shared)
+        if refused: self._refuse_again(own.conn, user, done)
+        done.places = note_leftovers(own.conn, done.ticket, self.alias(user))
+    for id in (own.id, of_all): self._cache.drop(id)
+    return replace(self._erased(user, done), unknown=own.id is None and not done.removed.total())
 
 # %% ../../nbs/store/02_store.ipynb #498df200
 @patch
@@ -894,10 +875,10 @@ def _kept(self: MemoryStore, user: str) -> Kept:
         owner, version = find_owner(self._db, conn, user)
         # before a transaction's first write
         if owner and not alone and (kept := self._cache.get(owner, version)): return kept
-        kept = _read_again(conn, owner, version, self._cache.older(owner)) if owner else Kept(0, {})
+        kept = _read_again(Own(conn, owner), version, self._cache.older(owner)) if owner else Kept(0, {})
     if alone and owner:                    # what a transaction has read may still be rolled back
-        put(self._cache, owner, kept)
-        if glance(self._db, user) != (owner, version): drop(self._cache, owner)
+        self._cache.put(owner, kept)
+        if glance(self._db, user) != (owner, version): self._cache.drop(owner)
     return kept
 
 # %% ../../nbs/store/02_store.ipynb #e2317513
@@ -913,4 +894,4 @@ def list(
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
     if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
     if not superseded: more.append(memories.c.superseded_by.is_(None))
-    with reading_own(self._db, user) as (conn, owner): return _memories(conn, user, owner, *more)
+    with reading_own(self._db, user) as own: return _memories(own, user, *more)

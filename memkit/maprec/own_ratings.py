@@ -415,9 +415,10 @@ def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], v
     np.add.at(out, (np.array(row, int), np.array(column, int)), np.array(value, np.float32))
     return out
 
-def _together(first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
+@patch
+def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
     "The covariance from common people and series."
-    if len(first.names) < len(second.names): return _together(second, first).T
+    if len(first.names) < len(second.names): return self._together(second, first).T
     return _filled((len(first.names), len(second.names)), *_pairs(first, second))
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #0be9d739
@@ -426,14 +427,14 @@ def between(self: Content, first: Sequence[Item], second: Sequence[Item]) -> np.
     "The similarity of two items by facts alone: the covariance without level and prior, scaled."
     a, b, s = self._rows(first), self._rows(second), self.settings
     most = s.genres + s.years + s.audience + s.country
-    return np.clip((a.columns[:, :-2] @ b.columns[:, :-2].T + _together(a, b))/most, 0, 1)
+    return np.clip((a.columns[:, :-2] @ b.columns[:, :-2].T + self._together(a, b))/most, 0, 1)
 
 @patch
 def _fitted(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray, np.ndarray]:
     "The rated items; the inverse of the covariance's lower factor; and the weight of each rating."
     a = self._rows([r.item for r in history])
     noise = self.settings.noise*np.eye(len(history))
-    lower = np.linalg.cholesky(a.columns @ a.columns.T + _together(a, a) + noise)
+    lower = np.linalg.cholesky(a.columns @ a.columns.T + self._together(a, a) + noise)
     factor = self._solved(lower, np.eye(len(history)), lower=True) if len(history) else lower
     above = np.array([r.rating for r in history], float) - self.prior.centre - a.prior
     return a, factor, factor.T @ (factor @ above)
@@ -481,7 +482,7 @@ def without_each(self: Content, history: Sequence[Rated], targets: Sequence[Item
     inverse covariance. Only the last `longest` ratings count."""
     fit, b = self._fit_of(history), self._rows(targets)
     (a, factor, weight), (mean, variance) = fit, self._judged(fit, b)
-    cross = b.columns @ a.columns.T + _together(b, a)
+    cross = b.columns @ a.columns.T + self._together(b, a)
     pull, diagonal = cross @ (factor.T @ factor), (factor**2).sum(0)
     left = shares_around(mean[:, None] - pull*(weight/diagonal), np.sqrt(variance[:, None] + pull**2/diagonal))
     out = np.repeat(shares_around(mean, np.sqrt(variance))[:, None], len(history), 1)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GUESS_FROM', 'NO_RATING', 'UNCLEAR', 'UNKNOWN', 'UNASKED', 'MapSettings', 'MapAssistant', 'after', 'Made', 'make',
-           'predict_one', 'said_of_memory', 'words', 'reminder', 'considered_of']
+           'predict_one', 'said_of_memory', 'words', 'considered_of']
 
 # %% ../../nbs/maprec/12_assistant.ipynb #aeff0ce2
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
+from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, check_shares, utc_now
 from .network import from_others
 from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
@@ -63,7 +63,7 @@ class MapSettings(TurnSettings):
     def __post_init__(self):
         super().__post_init__()
         check_counts(self, {"n": 1, "recalled": 0, "pool": 1})
-        if not 0 <= self.doubt <= 1: raise ValueError(f"doubt must lie in 0..1, got {self.doubt}")
+        check_shares(self, "doubt")
 
 # %% ../../nbs/maprec/12_assistant.ipynb #72e2251d
 class MapAssistant(Assistant):
@@ -259,15 +259,6 @@ def words(
     lines += [tell(made.found, reasons)] if made.found else []
     return "\n".join([*lines, *(rating_said(r, made.basis, reasons) for r in made.predicted)])
 
-# %% ../../nbs/maprec/12_assistant.ipynb #3d3ab0da
-def reminder(
-    doubted: Item | None,
-    changes: Sequence[ProfileChange],
-) -> str:
-    "A question for the rating that was called wrong, unless this message gives it."
-    if not doubted or any(c.item == doubted for c in changes): return ""
-    return f"\n\nYou called my note of {named(doubted)} wrong, so I took it back. How many stars would you give it?"
-
 # %% ../../nbs/maprec/12_assistant.ipynb #a1ef8d3f
 @cache
 def _blas():
@@ -360,8 +351,11 @@ def check(self: MapAssistant, turn: Turn) -> Turn:
     u = w["understood"]
     if u.free: text = kept = free_words(turn.draft)
     else: text, kept = (words(u, w, reasons) for reasons in (True, False))
+    if doubted and all(c.item != doubted for c in u.changes):      # this message doesn't give that rating
+        text += (f"\n\nYou called my note of {named(doubted)} wrong, so I took it back. "
+                 "How many stars would you give it?")
     extra = {"model says": {}, **turn.extra, "doubted": doubted}
-    return replace(turn, answer=text + reminder(doubted, u.changes), extra=extra, work={**w, "kept": kept})
+    return replace(turn, answer=text, extra=extra, work={**w, "kept": kept})
 
 # %% ../../nbs/maprec/12_assistant.ipynb #fcfdfffb
 @patch

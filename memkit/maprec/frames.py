@@ -64,7 +64,9 @@ def works(
     year, name = year or (int(told[1]) if told else None), words[:told.start()] if told else words
     found, years = self.named(name), set(years)
     if year: found = [i for i in found if i.year == year]
-    elif domain and all(i.domain != domain for i in found) and _known_in(name, domain): return []
+    elif domain and all(i.domain != domain for i in found):      # is there a known work of this name in this domain?
+        known = known_titles().names.get(title_key(name), ())
+        if any(DOMAIN_NAMES.get(t.domain, t.domain) == domain for t in known): return []
     fits = [lambda i: title_key(i.title) == title_key(name)]
     if len(found) > 1: fits = [lambda i: i.year in years, lambda i: domain in (None, i.domain), *fits]
     for fit in fits: found = list(filter(fit, found)) or found
@@ -72,10 +74,6 @@ def works(
 
 # %% ../../nbs/maprec/04_frames.ipynb #70ce1253
 _YEAR = r"((?:1[6-9]|20)\d\d)"
-
-def _known_in(name: str, domain: str) -> bool:
-    "Does the list of known titles have a work of this name in this domain?"
-    return any(DOMAIN_NAMES.get(t.domain, t.domain) == domain for t in known_titles().names.get(title_key(name), ()))
 
 @patch
 def lookup(self: Linker, words: str, year: int | None = None, domain: str | None = None,
@@ -131,10 +129,6 @@ _AGES = {min: "original old older oldest first earlier", max: "remake new newer 
 
 def _words(text: str) -> set[str]: return set(title_key("· " + text.replace("'s", " ").replace("’s", " ")).split())
 
-def _persons(item: Item) -> set[str]:
-    "Words of an item's other names that its title doesn't have: 'villeneuve'."
-    return _words(" ".join(item.aliases)) - _words(item.title) - STOP_WORDS
-
 def _years(text: str) -> list[int]: return [int(y) for y in re.findall(rf"\b{_YEAR}\b", text)]
 
 # %% ../../nbs/maprec/04_frames.ipynb #680dabe6
@@ -145,7 +139,8 @@ def told_apart(
 ) -> list[Item]:             # those that fit the words; all where the words don't decide
     "Reduce several works of one name by person, medium or age."
     said, beside = _words(text), _words(near)
-    left = [i for i in items if _persons(i) & (said | beside)] or list(items)
+    other = lambda i: _words(" ".join(i.aliases)) - _words(i.title) - STOP_WORDS     # 'villeneuve'
+    left = [i for i in items if other(i) & (said | beside)] or list(items)
     media = {domain for domain, names in _MEDIA.items() if beside & set(names.split())}
     left = [i for i in left if i.domain in media] or left
     ages = [pick for pick, names in _AGES.items() if beside & set(names.split())]

@@ -13,7 +13,6 @@ __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS',
 import csv
 import html
 import json
-import math
 import re
 import unicodedata
 import weakref
@@ -44,14 +43,12 @@ _MARKS = re.compile(r"</?[A-Za-z!][^<>]*>|<!--.*?-->|<\|[^<>]*?\|>|\[/?INST\]", 
 _JOINERS = "\u200c\u200d"   # some scripts need them inside words
 _PLAIN = re.compile(r"[\w ,.:;'!?()/*+-]*", re.A)   # most titles; there is nothing to look for
 
-def _unescape(text: str) -> str:
-    while (plain := html.unescape(text)) != text: text = plain   # &amp;lt; was escaped twice
+def _until_same(change: Callable[[str], str], text: str) -> str:
+    while (new := change(text)) != text: text = new   # &amp;lt; was escaped twice; <<b>b> leaves a new mark
     return text
 
 # %% ../../nbs/maprec/01_items.ipynb #3923e4ef
-def _strip(text: str) -> str:
-    while (bare := _MARKS.sub(" ", _HIDDEN.sub(" ", text))) != text: text = bare   # <<b>b> leaves a new one
-    return text
+def _strip(text: str) -> str: return _MARKS.sub(" ", _HIDDEN.sub(" ", text))
 
 # %% ../../nbs/maprec/01_items.ipynb #3859a9ba
 def clean_text(
@@ -63,7 +60,8 @@ def clean_text(
     text = text[:20*limit]
     if not _PLAIN.fullmatch(text):
         text = "".join(
-            " " if unicodedata.category(c)[0] in "CZ" and c not in _JOINERS else c for c in _strip(_unescape(text))
+            " " if unicodedata.category(c)[0] in "CZ" and c not in _JOINERS else c
+            for c in _until_same(_strip, _until_same(html.unescape, text))
         )
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())[:limit].strip(_JOINERS + " ")
@@ -165,18 +163,18 @@ class Item:
         return tuple(dict.fromkeys(name for _, name in self.people))
 
 # %% ../../nbs/maprec/01_items.ipynb #0792bed2
+_STEPS = tuple(n/2 for n in range(1, 11))
+
 def check_rating(
     rating: float,
 ) -> float:  # .5, 1, … 5
     "`rating` itself; raises `ValueError` unless it is .5 to 5 in half steps."
-    try: value = float(rating) if not isinstance(rating, (bool, str, bytes)) else math.nan
-    except (TypeError, ValueError): value = math.nan
-    if not (0.5 <= value <= 5 and value * 2 == int(value * 2)):
+    if isinstance(rating, bool) or rating not in _STEPS:
         raise ValueError(
             f"a rating lies in .5 to 5 in steps of a half, got {str(rating)[:40]!r}; round it, or rescale other "
             "scales first"
         )
-    return value
+    return float(rating)
 
 # %% ../../nbs/maprec/01_items.ipynb #d3325b58
 @dataclass(frozen=True)
@@ -391,10 +389,6 @@ RATING = "rating"
 # %% ../../nbs/maprec/01_items.ipynb #b983089a
 _KEPT_OF_ITEM = ("id", "title", "year", "genres", "description", "domain", "aliases")   # the rest is the catalogue's
 
-def _meta(item: Item, rating: float | None, at: datetime | None, source: str) -> dict[str, Any]:
-    fields = {name: getattr(item, name) for name in _KEPT_OF_ITEM}
-    return {"item": fields, "rating": rating, "rated_at": None if at is None else at.isoformat(), "source": source}
-
 # %% ../../nbs/maprec/01_items.ipynb #7d727c33
 def rated_of(
     memory: Memory,  # of a rating
@@ -425,10 +419,10 @@ class _Parsed:
 # %% ../../nbs/maprec/01_items.ipynb #dc52d2c7
 def _said(memory: Memory) -> tuple:
     "What a memory says: domain and item, its place in time, and the row; None where the rating was taken back."
-    item = memory.meta["item"]
-    if memory.meta["rating"] is None: return (item["domain"], item["id"]), None, None
+    key = memory.meta["item"]["domain"], memory.meta["item"]["id"]
+    if memory.meta["rating"] is None: return key, None, None
     rated = rated_of(memory)
-    return row_key(rated.item), (rated.at or memory.at, memory.id), ProfileRow(memory.id, rated)
+    return key, (rated.at or memory.at, memory.id), ProfileRow(memory.id, rated)
 
 # %% ../../nbs/maprec/01_items.ipynb #22746a79
 def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
@@ -445,10 +439,8 @@ _KEPT: "weakref.WeakKeyDictionary[MemoryStore, dict[str, _Parsed]]" = weakref.We
 
 def _rows(store: "MemoryStore", user: str) -> _Parsed:
     mine = _KEPT.setdefault(store, {})
-    old = mine.get(user)
-    held = old and old.ids()     # alive until the end of this call, so that what was read can be used again
-    view = store.in_force(user, RATING)
-    if old and held is view.ids and old.version == view.version: return old
+    old, view = mine.get(user), store.in_force(user, RATING)
+    if old and old.ids() is view.ids and old.version == view.version: return old
     def gone(ids: weakref.ref):
         if (now := mine.get(user)) and now.ids is ids: mine.pop(user, None)
     new = _parse(view, old.by_memory if old else {})
@@ -472,8 +464,10 @@ def _write(store: "MemoryStore", user: str, item: Item, rated: Rated | None, tur
     text = rating_line(rated) if rated else f"{title_line(item)} rating: taken back"
     reason = "taken back" if not rated else "rated" if old is None else "rated again"
     stars, at = (rated.rating, rated.at) if rated else (None, None)
+    fields = {name: getattr(item, name) for name in _KEPT_OF_ITEM}
+    meta = {"item": fields, "rating": stars, "rated_at": at and at.isoformat(), "source": source}
     new = store.add(user, text, [stars or 0.], f"{'rating' if rated else 'taken'}:{item.domain}", turns=turns,
-                    encoder=RATING, meta=_meta(item, stars, at, source), reason=reason)
+                    encoder=RATING, meta=meta, reason=reason)
     if old is not None: store.supersede(user, old, new.id, reason)
     return new
 

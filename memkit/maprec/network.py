@@ -88,15 +88,6 @@ class Statistics:
     alike: np.ndarray        # float32[n_items + 1, n_items + 1] cosine of genres
     year: np.ndarray         # float[n_items + 1]; the mean year where unknown
 
-# %% ../../nbs/maprec/07_network.ipynb #fb6a5181
-def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    genres = tuple(sorted({g for i in items for g in i.genres}))
-    long = np.vstack([genre_matrix(items.items), np.zeros((1, len(genres)))])
-    years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
-    middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
-    alike, year = (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
-    return genres, (long > 0).astype(float), alike, year
-
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
     s: TrainingRatings,
@@ -104,7 +95,7 @@ def fit_statistics(
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> Statistics:
     "All statistics over other users."
-    b, (genres, has, alike, year) = fit_biases(s, shrink_user=5.), _facts(items)
+    b, genres = fit_biases(s, shrink_user=5.), tuple(sorted({g for i in items for g in i.genres}))
     similar, both = similarities(s, b)
     count = s.sums(np.ones_like(s.rating))
     star = np.stack([s.sums((star_of(s.rating) == k).astype(float)) for k in STARS], 1)
@@ -112,27 +103,25 @@ def fit_statistics(
     rest = (s.rating - b.mean - b.item[s.item] - b.user[s.user])**2
     spread = (s.sums(rest) + 10*rest.mean())/(count + 10)
     models = tuple(fit_factors(s, k, shrink) for k, shrink in factors)
+    of_genre = np.pad(genre_matrix(items.items), ((0, 1), (0, 0)))
+    years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
+    middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
     return Statistics(
-        b, models, similar, both, count, spread, (star + 5 * everyone) / (count[:, None] + 5), everyone, has, genres,
-        alike, year)
+        b, models, similar, both, count, spread, (star + 5 * everyone) / (count[:, None] + 5), everyone,
+        (of_genre > 0).astype(float), genres, (of_genre @ of_genre.T).astype(np.float32),
+        np.where(np.isnan(years), middle, years))
 
 # %% ../../nbs/maprec/07_network.ipynb #be60bed9
-@dataclass(frozen=True)
 class _View:
     "A batch of cases, prepared for the features."
-    s: Statistics
-    there: np.ndarray    # bool[n, history]
-    known: np.ndarray    # int[n, history], -1 where nothing is known
-    rating: np.ndarray
-    target: np.ndarray
-    h: np.ndarray        # float[n] ratings known
-    rest: np.ndarray     # residuals from mean and item offset, 0 where nothing is known
-    offset: np.ndarray   # float[n] the user's
-
-    @property
-    def d(self) -> np.ndarray:
-        "Residuals from the user's offset too."
-        return np.where(self.there, self.rest - self.offset[:, None], 0)
+    def __init__(self, s: Statistics, c: PredictorInput):
+        self.s, self.there, self.rating, self.target = s, c.there, c.known_rating, c.target
+        self.known = np.where(c.there, c.known, -1)
+        self.h = c.there.sum(1).astype(float)        # ratings known
+        self.rest = s.biases.residuals(c)            # from mean and item offset, 0 where nothing is known
+        self.offset = s.biases.user_offset(c)
+        self.d = np.where(c.there, self.rest - self.offset[:, None], 0)   # residuals from the user's offset too
+        self.spread = np.sqrt(((self.d**2).sum(1) + 2.5)/(self.h + 3))    # of the user's residuals
 
     def of(self, matrix: np.ndarray) -> np.ndarray:
         "A matrix' entries between target and known items."
@@ -141,11 +130,6 @@ class _View:
     def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float) -> np.ndarray:
         "A weighted mean, shrunk to 0."
         return np.where(self.there, weight*values, 0).sum(1)/(np.where(self.there, weight, 0).sum(1) + shrink)
-
-# %% ../../nbs/maprec/07_network.ipynb #78e3c125
-def _view(s: Statistics, c: PredictorInput) -> _View:
-    known, h = np.where(c.there, c.known, -1), c.there.sum(1).astype(float)
-    return _View(s, c.there, known, c.known_rating, c.target, h, s.biases.residuals(c), s.biases.user_offset(c))
 
 # %% ../../nbs/maprec/07_network.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:
@@ -171,12 +155,9 @@ def _about_user(v: _View) -> dict[str, np.ndarray]:
         "log h": np.log(np.maximum(h, 0.5)), "user offset": v.offset,
         "user offset, by precision": v.mean(sure, v.rest, 5.0), "user mean": mean, "user median": middle,
         **{f"user {k} stars": ((star == k).sum(1) + 3 * s.everyone[k - 1]) / (h + 3) for k in STARS},
-        "user spread": _spread(v), "crowd mean": crowd_mean,
+        "user spread": v.spread, "crowd mean": crowd_mean,
         "user spread, raw": np.sqrt((np.where(v.there, (v.rating - mean[:, None]) ** 2, 0).sum(1) + 3.3) / (h + 3)),
         "slope": ((from_crowd * v.rating).sum(1) + 1) / ((from_crowd**2).sum(1) + 1)}
-
-# %% ../../nbs/maprec/07_network.ipynb #d0abf09e
-def _spread(v: _View) -> np.ndarray: return np.sqrt(((v.d**2).sum(1) + 2.5)/(v.h + 3))
 
 # %% ../../nbs/maprec/07_network.ipynb #5811e683
 def _last(v: _View) -> dict[str, np.ndarray]:
@@ -200,7 +181,7 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
     mean_of = lambda x: np.where(v.there, x[v.known], 0).sum(1)/np.maximum(v.h, 1)
     return {
         "bias prediction": s.biases.mean + s.biases.item[t] + v.offset,
-        "stretched": s.biases.item[t] * _spread(v) + v.offset, "kNN residual": v.mean(like, d, 0.5),
+        "stretched": s.biases.item[t] * v.spread + v.offset, "kNN residual": v.mean(like, d, 0.5),
         "kNN, opposites too": (similar * d).sum(1) / (np.abs(similar).sum(1) + 0.5), "kNN weight": like.sum(1),
         "nearest residual": d[at[::-1]] * like[at[::-1]],
         **{f"kNN {k} stars": (seen_by * (star_of(v.rating) == k)).sum(1) / total for k in STARS},
@@ -208,13 +189,7 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
         "same genres residual": v.mean(genre**4, d, 1.0), "year residual": v.mean(near, d, 2.0),
         "year gap": s.year[t] - np.where(v.h > 0, mean_of(s.year), s.year[t]),
         "fame residual": v.mean(as_famous, d, 2.0), "fame gap": fame[t] - mean_of(fame),
-        "seen by the same": shared.sum(1) / np.maximum(v.h, 1), "seen by the same, residual": v.mean(shared, d, 1.0),
-        **_factor_features(v)}
-
-# %% ../../nbs/maprec/07_network.ipynb #90828a18
-def _factor_features(v: _View) -> dict[str, np.ndarray]:
-    moments = [f.moments(PredictorInput(v.known, v.rating, v.target)) for f in v.s.factors]
-    return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
+        "seen by the same": shared.sum(1) / np.maximum(v.h, 1), "seen by the same, residual": v.mean(shared, d, 1.0)}
 
 # %% ../../nbs/maprec/07_network.ipynb #31fa6732
 def features(
@@ -222,8 +197,10 @@ def features(
     cases: PredictorInput,
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
     "All features of each case."
-    v = _view(s, cases)
-    return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
+    v = _View(s, cases)
+    out = {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
+    for j, f in enumerate(s.factors): out[f"factors {j} mean"], out[f"factors {j} variance"] = f.moments(cases)
+    return out
 
 # %% ../../nbs/maprec/07_network.ipynb #e568fca6
 def matrix(

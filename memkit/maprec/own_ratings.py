@@ -327,15 +327,11 @@ class Content:
         from scipy.linalg import solve_triangular    # the import takes .2 s, so not in a turn
         self.settings, self.facts, self.prior = settings, facts or Facts(), prior or own_prior()
         self._solved = solve_triangular
-        self._items = tuple(items)   # a reference, so that Python doesn't reuse their ids
-        self._known = list(map(self.facts.of, self._items))
-        self._genre = Counter(g for i in self._known for g in i.genres)
-        self._total = len(self._known) + 1
-        self._column = {g: n for n, g in enumerate(sorted(self._genre))}
-        self._table = _tabled([self._row(i) for i in self._known], self._width)
-        self._at = {id(i): n for n, i in enumerate(self._items)}
-        self._place = {_key(i): n for n, i in enumerate(self._items)}
-        self._having = _places_of(self._table.names)
+        self._known = list(map(self.facts.of, items))
+        counts = Counter(g for i in self._known for g in i.genres)
+        self._rarity = {g: np.log((len(self._known) + 1)/counts[g]) for g in sorted(counts)}
+        self._table = _tabled(list(map(self._row, self._known)))
+        self._place = {_key(i): n for n, i in enumerate(items)}
         self._fit = None
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #03c650d0
@@ -350,7 +346,8 @@ def described(self: Content, item: Item) -> Item:
 def _row(self: Content, item: Item) -> tuple[np.ndarray, float, list]:
     "The columns of an item (facts that many items have), its prior, and the facts that few items have."
     s, p = self.settings, self.prior(prior_features(item, self.facts))
-    blocks = (s.genres, self._genres(item)), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
+    genres = np.array([rarity*(g in item.genres) for g, rarity in self._rarity.items()])
+    blocks = (s.genres, genres), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
     taste = [v**.5*_unit(x) for v, x in (*blocks, (s.country, _one(item.country, (*_HOME, "elsewhere"))))]
     return np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
 
@@ -375,15 +372,6 @@ def _one(word: str, of: Sequence[str]) -> np.ndarray:
     "1 in the word's place; the last place is for all others."
     return np.array([float(w == word or (w == "elsewhere" and word != "" and word not in of)) for w in of])
 
-# %% ../../nbs/maprec/08_own_ratings.ipynb #bccfa130
-@patch
-def _genres(self: Content, item: Item) -> np.ndarray:   # [genres of the catalogue]
-    "The logarithm of a genre's rarity in its place."
-    out = np.zeros(len(self._column))
-    for g in item.genres:
-        if g in self._column: out[self._column[g]] = np.log(self._total/self._genre[g])
-    return out
-
 # %% ../../nbs/maprec/08_own_ratings.ipynb #f7bf91c3
 @dataclass(frozen=True, eq=False)
 class _Table:
@@ -392,47 +380,34 @@ class _Table:
     prior: np.ndarray        # [n] stars above the centre
     names: Sequence[list]    # of each: people and series, with the variance of each
     own: np.ndarray          # [n] prior variance of the taste for it
-    at: np.ndarray           # int[n] its position in the catalogue; -1: it isn't there
 
-def _tabled(rows: Sequence[tuple], width: int) -> _Table:
-    columns = np.array([r[0] for r in rows], np.float32).reshape(len(rows), width)
-    names, few = [r[2] for r in rows], np.array([sum(weight for _, weight in r[2]) for r in rows])
-    return _Table(columns, np.array([r[1] for r in rows]), names, (columns**2).sum(1) + few, np.arange(len(rows)))
-
-def _places_of(names: Sequence[list]) -> dict[tuple, list[int]]:
-    "The rows that have each name."
-    out = {}
-    for n, of in enumerate(names):
-        for name, _ in of: out.setdefault(name, []).append(n)
-    return out
+def _tabled(rows: Sequence[tuple]) -> _Table:   # one row at least, from `Content._row`
+    columns, priors, names = zip(*rows)
+    columns, few = np.array(columns), np.array([sum(weight for _, weight in of) for of in names])
+    return _Table(columns, np.array(priors), names, (columns**2).sum(1) + few)
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #1f624a7f
-@patch(as_prop=True)
-def _width(self: Content) -> int: return len(self._column) + len(_DECADES) + len(AUDIENCES) + len(_HOME) + 3
-
 @patch
 def _rows(self: Content, items: Sequence[Item]) -> _Table:
     "The rows of some items; those of the catalogue are there already."
-    at = np.array([self._at.get(id(i), -1) for i in items], int)
-    for n in np.flatnonzero(at < 0): at[n] = self._place.get(_key(items[n]), -1)
+    at = np.array([self._place.get(_key(i), -1) for i in items], int)
     t, new = self._table, np.flatnonzero(at < 0)
-    out = _Table(t.columns[at], t.prior[at], [t.names[p] for p in at.tolist()], t.own[at], at)
+    out = _Table(t.columns[at], t.prior[at], [t.names[p] for p in at.tolist()], t.own[at])
     if not len(new): return out
-    more = _tabled([self._row(self.facts.of(items[n])) for n in new], self._width)
+    more = _tabled([self._row(self.facts.of(items[n])) for n in new])
     out.columns[new], out.prior[new], out.own[new] = more.columns, more.prior, more.own
     for n, names in zip(new, more.names): out.names[n] = names
     return out
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #cffdff9c
-@patch
-def _pairs(self: Content, first: _Table, second: _Table) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
+def _pairs(first: _Table, second: _Table) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
     "Common people and series: row of the first, row of the second, and the covariance that each adds."
-    where, found = _places_of(second.names), []
-    has = np.zeros(len(self._items) + 1, bool)
-    has[-1] = True                                     # the place -1: not known
-    for name in where: has[self._having.get(name, [])] = True
-    for m in np.flatnonzero(has[first.at]).tolist():
-        for name, weight in first.names[m]: found += [(m, n, weight) for n in where.get(name, ())]
+    where: dict[tuple, list[int]] = {}     # the rows of the second that have each name
+    for n, names in enumerate(second.names):
+        for name, _ in names: where.setdefault(name, []).append(n)
+    found = []
+    for m, names in enumerate(first.names):
+        for name, weight in names: found += [(m, n, weight) for n in where.get(name, ())]
     return tuple(zip(*found)) or ((), (), ())
 
 def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], value: Sequence[float]) -> np.ndarray:
@@ -444,7 +419,7 @@ def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], v
 def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
     "The covariance from common people and series."
     if len(first.names) < len(second.names): return self._together(second, first).T
-    return _filled((len(first.names), len(second.names)), *self._pairs(first, second))
+    return _filled((len(first.names), len(second.names)), *_pairs(first, second))
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #0be9d739
 @patch
@@ -485,7 +460,7 @@ def _judged(self: Content, fit: tuple, b: _Table) -> tuple[np.ndarray, np.ndarra
     told = factor @ a.columns                          # L⁻¹X
     mean = b.columns @ (a.columns.T @ weight)
     known = np.einsum("ij,ij->i", b.columns @ (told.T @ told).astype(np.float32), b.columns)
-    row, column, value = self._pairs(b, a)
+    row, column, value = _pairs(b, a)
     if row:
         some, back = np.unique(row, return_inverse=True)
         pairs = _filled((len(some), len(a.names)), back, column, value)

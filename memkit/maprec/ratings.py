@@ -152,8 +152,8 @@ def tidy_title(
 
 # %% ../../nbs/maprec/02_ratings.ipynb #536064de
 # the genres of u.item, in its order
-_FLAGS = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
-          "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western")
+_FLAGS = ("unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror "
+          "Musical Mystery Romance Sci-Fi Thriller War Western").split()
 
 # %% ../../nbs/maprec/02_ratings.ipynb #a8502dfc
 def _item(id: str, title: str, genres: str, year: str = "") -> Item:
@@ -294,9 +294,6 @@ def genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres in alph
     return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #730f0520
-def _chosen(rng: np.random.Generator, n: int, weight: np.ndarray) -> np.ndarray:  # without repetition, by weight
-    return np.argsort(rng.exponential(size=len(weight))/weight)[:n]
-
 def _times(rng: np.random.Generator, n: int) -> np.ndarray:  # [n] seconds, in sittings, from 2015 on
     sitting = np.cumsum(rng.random(n) < 1/6)
     start = 1_420_070_400 + rng.integers(8*365*86_400) + np.cumsum(rng.exponential(9*86_400, n + 1)).astype(np.int64)
@@ -329,7 +326,7 @@ def _one_rater(rng: np.random.Generator, items: Catalogue, has: np.ndarray, qual
         here = np.array([n for n, i in enumerate(items) if i.domain == d])
         likes = has[here] @ (.85*taste + .4*rng.normal(0, .6, has.shape[1]))
         n = min(len(here), _LEAST[d] + rng.geometric(1/(1 + _MORE[d])) - 1)
-        of = _chosen(rng, n, fame[here]*np.exp(.8*likes))
+        of = np.argsort(rng.exponential(size=len(here))/(fame[here]*np.exp(.8*likes)))[:n]   # by weight, each once
         picked += here[of].tolist()
         stars += (3.5 + generosity + quality[here[of]] + spread*likes[of] + rng.normal(0, .6, n)).tolist()
     order = rng.permutation(len(picked))
@@ -364,10 +361,11 @@ def _amazon_row(user: str, item: str, rating: str, at: str) -> tuple[str, str, f
     return _row(user, item, rating, float(at)/(1000 if float(at) > 1e11 else 1))   # 2023: milliseconds
 
 # %% ../../nbs/maprec/02_ratings.ipynb #92a00b7e
-_SHELVES = {
-    "movies & tv", "movies", "tv", "books", "genre for featured categories", "featured categories", "all titles",
-    "kindle store", "kindle ebooks", "subjects", "dvd", "blu-ray", "studio specials", "independently distributed",
-    "boxed sets", "all", "new, used & rental textbooks"}
+_SHELVES = frozenset((
+    "movies & tv|movies|tv|books|genre for featured categories|featured categories|all titles|kindle store|"
+    "kindle ebooks|subjects|dvd|blu-ray|studio specials|independently distributed|boxed sets|all|"
+    "new, used & rental textbooks"
+).split("|"))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #75be67e6
 def _strings(value: Any) -> list[str]:
@@ -387,19 +385,16 @@ def amazon_item(
     return Item(id=f"{domain}:{number}", title=title, genres=genres, domain=domain,
                 description=" ".join(_strings(row.get("description"))))
 
-# %% ../../nbs/maprec/02_ratings.ipynb #530cd409
-def _named(path: Path, domain: str, wanted: set[str]) -> dict[str, Item]:   # the rated ones, by the shop's number
-    rated = (row for row in _records(path) if (row.get("parent_asin") or row.get("asin")) in wanted)
-    found = [item for row in rated if (item := amazon_item(row, domain))]
-    return {item.id.partition(":")[2]: item for item in reversed(found)}      # the first of each
-
 # %% ../../nbs/maprec/02_ratings.ipynb #5dd1d099
 def _enough(rows: Iterable[tuple], at_least: int) -> set[str]:  # users
     return {user for user, n in Counter(row[0] for row in rows).items() if n >= at_least}
 
 def _domain(rows: list[tuple], meta: Path, domain: str) -> tuple[list[tuple], list[Item]]:
     "The rows with a title, and their items."
-    items = _named(meta, domain, {item for _, item, _, _ in rows})
+    wanted = {item for _, item, _, _ in rows}
+    rated = (row for row in _records(meta) if (row.get("parent_asin") or row.get("asin")) in wanted)
+    found = [item for row in rated if (item := amazon_item(row, domain))]
+    items = {item.id.partition(":")[2]: item for item in reversed(found)}      # by the shop's number, the first of each
     return [(u, f"{domain}:{i}", r, t) for u, i, r, t in rows if i in items], sorted(items.values(), key=lambda i: i.id)
 
 # %% ../../nbs/maprec/02_ratings.ipynb #e60c3e45

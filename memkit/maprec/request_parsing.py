@@ -538,19 +538,16 @@ def _like_a_title(words: str) -> bool:
     return any(w[0].isupper() or w.isdecimal() for w in words.split()) or len(words.split()) > 2
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #71393bf4
-def _unmet(text: str, request: Request, unclear: Sequence[str], people: Sequence[Named],
-           known: Sequence[tuple[int, int]], genres: Iterable[str]) -> tuple[str, ...]:
-    "Sentences on what can't be met or checked."
-    plain, domain = without_accents(text), request.domain
-    out = [f"I know nobody called {n.words}." for n in people if not n.names]
-    out += [f"I don't know “{title}”, so I can't go by it." for title in unclear]
+def _unmet(text: str, domain: str | None, known: Sequence[tuple[int, int]], genres: Iterable[str]) -> list[str]:
+    "Sentences on what was read in another sense, or can't be checked."
+    out, plain = [], without_accents(text)
     read = [f"“{w}” as {'/'.join(of)}" for w, of in read_as(text, genres).items()]
     if read: out.append(f"I read {' and '.join(read)}.")
     if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain):
         out.append("My catalogue doesn't say how long an episode is.")
     words = unused(text, known)
     if words: out.append(f"I can't go by these words: {', '.join(words)}.")
-    return tuple(out)
+    return out
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #63b7b7ab
 def parse_request(
@@ -595,12 +592,13 @@ def _with_names(request: Request, rest: str, links: Sequence[Link], people: Peop
     first = lambda n: re.search(r"(?:\b[A-Z][\w.'-]* )*$", rest[:n.start]).start() if n in who else n.start
     known = [*((first(n), n.end) for n in (*who, *lands)), *((m.start, m.end) for m in links),
              *((a, b) for g, a, b, no in _genres_named(rest, genres) if not no or g not in request.genres)]
-    unclear = [m.words for m in links if m.role == "like" and not m.item]
     asked = [n for n in who if n not in refused]
+    unmet = [f"I know nobody called {n.words}." for n in asked if not n.names]
+    unmet += [f"I don't know “{m.words}”, so I can't go by it." for m in links if m.role == "like" and not m.item]
     return replace(request, people=_names(asked), without=_names(n for n in who if n in refused),
                    countries=_names(n for n in lands if n not in refused),
                    abroad=_names(n for n in lands if n in refused),
-                   unmet=_unmet(rest, request, unclear, asked, known, genres))
+                   unmet=(*unmet, *_unmet(rest, request.domain, known, genres)))
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #ed1f4d68
 _CHILD = (r"\b(?:niece|nephew|grand(?:son|daughter|kids?|child(?:ren)?)|toddler|little ones?|kids?|kiddos?|"

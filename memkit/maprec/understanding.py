@@ -148,11 +148,6 @@ def _agreed(assistant: "MapAssistant", scope: str, text: str) -> Understood | No
     return Understood(text=text, detected=assistant.detector.detect(text), types=(OTHER,), act=act, scope=scope)
 
 # %% ../../nbs/maprec/11_understanding.ipynb #7253503c
-def _may_rate(assistant: "MapAssistant", detected: Detected) -> bool:
-    "May the message contain a rating?"
-    doubtful = detected.shares.get(PREFERENCE, 0.) >= assistant.settings.doubt < 1
-    return PREFERENCE in detected.types or doubtful
-
 def _questions(frames: FrameReader, talk: DialogueState, plain: str) -> tuple[str, list[Link]]:
     "The message, with a title for 'it' if it names no other title, and the titles that it asks about."
     found = frames.asked(plain)
@@ -254,7 +249,8 @@ def understand(
     plain = lines_named(text, talk.listed)
     detected = assistant.detector.detect(plain)
     plain, questions = _questions(frames, talk, plain)
-    changes = assistant.updater.changes(plain, talk.about) if _may_rate(assistant, detected) else ()
+    rates = PREFERENCE in detected.types or detected.shares.get(PREFERENCE, 0.) >= assistant.settings.doubt < 1
+    changes = assistant.updater.changes(plain, talk.about) if rates else ()
     changes, questions = ([_known(assistant, user, x) for x in of] for of in (changes, questions))
     rated = {c.item for c in changes}
     asked = tuple(dict.fromkeys(m.item for m in questions if m.item and m.item not in rated))

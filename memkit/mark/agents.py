@@ -18,8 +18,8 @@ from typing import Literal
 from fastcore.basics import patch
 
 from .corrections import (
-    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, CorrectionSentence, is_backed, is_personal, of_nobody,
-    read_conversation, says_nothing, topic_question, use_of)
+    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, Recalled, CorrectionSentence, is_backed, is_personal, none_shown,
+    of_nobody, read_conversation, says_nothing, topic_question, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
     echoes, lists_options, terms)
@@ -60,19 +60,7 @@ def _standing(text: str, about: str) -> str:
     alone = not about or len(text.split()) >= 5 and (len(text) >= 120 or not points_back(text))
     return text if alone else f"{cut(about, 300)} {text}"
 
-def _corrections(r: Read) -> list[str]:
-    "What the user claims against the previous answer."
-    if not r.disputed and r.kind != "retract": return []
-    told = [x.claim or claim_text(x.text) for x in _news(r)]
-    return [_standing(t, r.about) for t in _chunks(told)]
-
 # %% ../../nbs/mark/04_agents.ipynb #a5fe874b
-def _facts(r: Read) -> list[str]:
-    "What the user tells in passing; not the premises of a choice."
-    if r.kind and not r.opens or lists_options(r.message): return []
-    told = [x.claim for x in _news(r) if x.claim and x.keep >= FACT]
-    return _chunks(t for t in told if not points_back(t))
-
 def _cited(r: Read, *others: str) -> tuple[str, ...]: return tuple(dict.fromkeys([*r.about_turns, *others, r.turn]))
 
 # %% ../../nbs/mark/04_agents.ipynb #3334234a
@@ -109,10 +97,15 @@ def _question(read: Sequence[Read]) -> Iterator[Refined]:
             checked = {"turns": _cited(r), "about": r.about} if why == "checked" else {"turns": (r.turn,)}
             yield made(text=text, reason=why, strength=p, **checked)
         both = _cited(r, *([earlier.turn] if earlier else []))
-        for text in _corrections(r):
-            yield made(text=text, reason="correction", strength=.9 if r.conceded else .5, turns=both, about=r.about)
-        for text in _facts(r): yield made(text=text, reason="fact", strength=.6, turns=(r.turn,))
-        if lists_options(r.message): yield made(text=OPTIONS, reason="inferred", strength=.5, turns=(r.turn,))
+        against = _news(r) if r.disputed or r.kind == "retract" else ()     # what is claimed against the last answer
+        for text in _chunks(x.claim or claim_text(x.text) for x in against):
+            text, strength = _standing(text, r.about), .9 if r.conceded else .5
+            yield made(text=text, reason="correction", strength=strength, turns=both, about=r.about)
+        options = lists_options(r.message)
+        passing = _news(r) if not options and (r.opens or not r.kind) else ()    # not the premises of a choice
+        for text in _chunks(x.claim for x in passing if x.claim and x.keep >= FACT and not points_back(x.claim)):
+            yield made(text=text, reason="fact", strength=.6, turns=(r.turn,))
+        if options: yield made(text=OPTIONS, reason="inferred", strength=.5, turns=(r.turn,))
 
 # %% ../../nbs/mark/04_agents.ipynb #84d4f797
 def _decisive(r: Read) -> str:
@@ -152,8 +145,7 @@ _EXTRACT = {QUESTION: _question, RESPONSE: _response}
 class EmbeddedAgent:
     "Finds memories for one user offline (ours); `memkit.mark.corrections.CorrectionAgent` finds the shared ones."
     kind: str   # user-question or llm-response
-    # the texts of memories that a turn's prompt showed
-    recalled: Callable[[str], Iterable[str]] = lambda turn: ()
+    recalled: Recalled = none_shown
     def extract(self, conversation: Conversation) -> list[Refined]:
         "The memories in the order of their turns, each text once."
         found, read = {}, read_conversation(conversation, self.recalled)
@@ -167,8 +159,7 @@ class EmbeddedAgent:
 
 # %% ../../nbs/mark/04_agents.ipynb #362576ac
 def embedded_agents(
-    # the texts of memories that a turn's prompt showed
-    recalled: Callable[[str], Iterable[str]] = lambda turn: (),
+    recalled: Recalled = none_shown,
 ) -> tuple[CorrectionAgent, EmbeddedAgent, EmbeddedAgent]:   # in the order of KINDS
     "The three agents that work without a language model."
     return CorrectionAgent(), EmbeddedAgent(QUESTION, recalled), EmbeddedAgent(RESPONSE, recalled)
@@ -339,8 +330,7 @@ class PromptedAgent:
     ours). An answer that can't be used is sent back once."""
     kind: str                  # one of KINDS
     model: LanguageModel
-    # the texts of memories that a turn's prompt showed
-    recalled: Callable[[str], Iterable[str]] = lambda turn: ()
+    recalled: Recalled = none_shown
 
 # %% ../../nbs/mark/04_agents.ipynb #5a1f07b6
 @patch
@@ -397,7 +387,7 @@ def _barred(self: PromptedAgent, m: Refined, conversation: Conversation) -> bool
 # %% ../../nbs/mark/04_agents.ipynb #a5549433
 def prompted_agents(
     model: LanguageModel,
-    recalled: Callable[[str], Iterable[str]] = lambda turn: (),  # the texts of memories that a turn's prompt showed
-) -> tuple[PromptedAgent, PromptedAgent, PromptedAgent]:         # in the order of KINDS
+    recalled: Recalled = none_shown,
+) -> tuple[PromptedAgent, PromptedAgent, PromptedAgent]:   # in the order of KINDS
     "The three agents over one model."
     return tuple(PromptedAgent(kind=kind, model=model, recalled=recalled) for kind in KINDS)

@@ -247,21 +247,12 @@ def for_experts(
 # %% ../../nbs/mark/11_assistant.ipynb #fdb301a4
 SAME = .99    # similarity of question and shared memory, from which the memory may be the answer, 0..1 (ours)
 
-def _is_answer(
-    question: str,
-    hit: Hit,        # of a shared memory
-    weight: float,   # of the similarity in its score
-) -> bool:
-    "Is this memory the answer? Search and scorer must both say so."
-    from memkit.answer.from_memory import ENOUGH
-    from memkit.answer.scorer import load_scorer, probability_known
-    if hit.parts["similarity"] < SAME*weight: return False
-    return probability_known(load_scorer().evidence(question, [(hit.item.at.date(), memory_text(hit.item))])) >= ENOUGH
-
 # %% ../../nbs/mark/11_assistant.ipynb #6f2a155c
 @patch
 def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no question, or nothing shown answers it
     "The turn with what colleagues taught as its answer (ours)."
+    from memkit.answer.from_memory import ENOUGH
+    from memkit.answer.scorer import load_scorer, probability_known
     from memkit.answer.stage import Answered, TELLING, wants
     s, first = self.settings, next((h for h in turn.recalled if h.source == RESIDUAL), None)
     documents_first = s.first == KNOWLEDGE and self.retriever is not None
@@ -269,7 +260,9 @@ def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no q
     shares = wants(turn.text, turn.work["reading"])
     asked = max(shares, key=shares.get)
     weight = self.search.settings.weights[RESIDUAL].similarity
-    if asked in TELLING or not _is_answer(turn.text, first, weight): return None
+    if asked in TELLING or first.parts["similarity"] < SAME*weight: return None
+    evidence = load_scorer().evidence(turn.text, [(first.item.at.date(), memory_text(first.item))])
+    if probability_known(evidence) < ENOUGH: return None
     made = Answered(bare_claim(first.item), "shared", asked, round(shares[asked], 3))
     return replace(turn, draft=made.text, fallback="", extra={**turn.extra, "answer": made.row})
 

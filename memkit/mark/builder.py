@@ -19,11 +19,11 @@ from fastcore.basics import patch
 from .corrections import INJECTED, record_of
 from .conflict_resolution import (
     BuilderSettings, Resolution, ResolutionStep, new_meta, relations, resolve, said_at, sources_of, with_sources)
-from .maintain import QuorumSettings, Settled, move_aside, revive, settle
+from .maintain import QuorumSettings, move_aside, revive, settle
 from .refined import (
     Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, memory_text)
 from ..models.embed import Embedder, MiniLM, Remembered
-from ..records import Memory, Receipt, new_id, utc_now
+from ..records import Memory, Receipt, check_counts, new_id, utc_now
 
 # %% ../../nbs/mark/06_builder.ipynb #546c2039
 if TYPE_CHECKING:
@@ -124,10 +124,6 @@ def forget_contributions(
     return store.forget(DOMAIN, (), shared=Contributed(store.alias(check_user(user)), turns, (embedder,)))
 
 # %% ../../nbs/mark/06_builder.ipynb #db513db7
-def _is_confirmed(store: "MemoryStore", owner: str, memory: Memory, by: str) -> bool:
-    "Did anybody else call it right?"
-    return any(r.outcome and r.by != by for r in record_of(store.events(owner, [memory.id]), memory.id))
-
 def _drop(store: "MemoryStore", embedder: Embedder, owner: str, memory: Memory, by: str, now: datetime):
     "Set a memory aside, and use the last memory of others that it superseded again."
     move_aside(store, owner, memory, "taken back by whoever said it", now)
@@ -150,7 +146,9 @@ def take_back_turns(
     with store.transaction(owner):
         for m in store.list(owner, kind=retraction.kind):
             left = left_of(m, by, None if m.id in shown else retraction.turns)
-            if left is None or not left and _is_confirmed(store, owner, m, by): continue
+            if left is None: continue
+            record = record_of(store.events(owner, [m.id]), m.id)
+            if not left and any(r.outcome and r.by != by for r in record): continue    # somebody else called it right
             if left:
                 new, found_by = rebuilt(m, left)
                 vector = embedder.embed([found_by])[0]
@@ -206,13 +204,6 @@ def _as_refined(m: Memory) -> Refined:
     return Refined(kind=RESIDUAL, text=m.text, turns=s["turns"], source=s["source"], reason=s["reason"],
                    about=s["about"], strength=s["strength"])
 
-# %% ../../nbs/mark/06_builder.ipynb #f57bc7db
-def _as_talk(m: Memory) -> Conversation:
-    "The conversation as conflict resolution needs it, without its words."
-    s = m.meta["sources"][0]
-    said = [Exchange(turn=t, question="", at=m.at) for t in s["turns"]]
-    return Conversation(id=s["session"], user=s["by"], exchanges=said, agent=s["agent"], metadata=m.meta["metadata"])
-
 # %% ../../nbs/mark/06_builder.ipynb #ff126974
 def release(
     store: "MemoryStore",
@@ -226,8 +217,10 @@ def release(
     store.in_force(DOMAIN, once.name)
     with store.transaction(DOMAIN):
         m = _waiting(store, id)
-        r, c = _as_refined(m), _as_talk(m)
-        p = Resolution(store, DOMAIN, once, c, {t: m.at for t in c.turns}, settings, by=c.user)
+        r, s = _as_refined(m), m.meta["sources"][0]
+        said = [Exchange(turn=t, question="", at=m.at) for t in r.turns]      # the conversation, without its words
+        c = Conversation(id=s["session"], user=s["by"], exchanges=said, agent=s["agent"], metadata=m.meta["metadata"])
+        p = Resolution(store, DOMAIN, once, c, dict.fromkeys(r.turns, m.at), settings, by=c.user)
         resolve(p, r, once.embed([memory_text(r)])[0])
         store.move(DOMAIN, [id], f"released {HELD}", "released", "released",
                    {"by": store.alias(check_user(by)) if by else ""})
@@ -253,7 +246,7 @@ class Quarantine:
     contributors: int = 1        # people who must say the same before it is shared, 1 or more
 
     def __post_init__(self):
-        if self.contributors < 1: raise ValueError(f"contributors must be 1 or more, got {self.contributors}")
+        check_counts(self, {"contributors": 1})
 
     def keeps(self, p: Resolution, r: Refined, vector: np.ndarray) -> Memory | None:
         "Hold a memory back, in the domain's transaction; None where it may be shared."
@@ -403,25 +396,12 @@ def _write(self: Builder, owner: str, conversation: Conversation, found: Sequenc
         gone = [(r.kind, id) for r in back for id in take_back_turns(store, embedder, owner, r, by, now)]
         p = Resolution(store, owner, embedder, conversation, said_at(conversation, now), self.settings)
         for kind, memory in gone: p.tell("dropped", kind, memory, "taken back by whoever said it")
-        for r, vector in found: self._take(p, r, vector, read)
+        for r, vector in found:
+            if r.reason == RETRACTION: continue
+            if set(r.turns) <= set(read): p.tell("dropped", r.kind, None, "from turns that were built before")
+            elif owner != DOMAIN or not self.quarantine.keeps(p, r, vector): resolve(p, r, vector)
         store.set_state(owner, _read_key(conversation.id), [*read, *new])
     return p.steps
-
-# %% ../../nbs/mark/06_builder.ipynb #7d35ad99
-@patch
-def _take(self: Builder, p: Resolution, r: Refined, vector: np.ndarray, read: Collection[str]):
-    "Resolve a memory if it cites a new turn; a retraction is none."
-    if r.reason == RETRACTION: return
-    if set(r.turns) <= set(read): p.tell("dropped", r.kind, None, "from turns that were built before")
-    elif p.owner != DOMAIN or not self.quarantine.keeps(p, r, vector): resolve(p, r, vector)
-
-# %% ../../nbs/mark/06_builder.ipynb #5a1d0c61
-def _by_vote(change: Settled) -> Iterable[ResolutionStep]:
-    "What the votes changed after all else, as steps: what is in force once more, and what gave way."
-    if change.again:
-        yield ResolutionStep("added", RESIDUAL, change.memory, None, f"memory {change.again} once more, by votes")
-    for old in change.gave_way: yield ResolutionStep("superseded", RESIDUAL, old, change.memory, change.reason)
-
 
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa
 @patch
@@ -440,8 +420,12 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     taken_back(store, conversation, found)
     released = confirmed(store, self.embedder, self.quarantine, self.settings)
     report = BuildReport(conversation.id, (*(s for part in parts for s in part), *released), repeated=not parts)
-    votes = settle(store, self.embedder, report.touched, self.quorum) if self.quorum else ()
-    return replace(report, steps=(*report.steps, *(s for change in votes for s in _by_vote(change))))
+    steps = [*report.steps]
+    for c in settle(store, self.embedder, report.touched, self.quorum) if self.quorum else ():
+        again = f"memory {c.again} once more, by votes"
+        if c.again: steps.append(ResolutionStep("added", RESIDUAL, c.memory, None, again))
+        steps += [ResolutionStep("superseded", RESIDUAL, old, c.memory, c.reason) for old in c.gave_way]
+    return replace(report, steps=tuple(steps))
 
 # %% ../../nbs/mark/06_builder.ipynb #36b50b06
 @patch

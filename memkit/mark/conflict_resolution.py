@@ -6,11 +6,11 @@
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'BuilderSettings', 'other_answer', 'compared',
            'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta',
            'joined_sources', 'ConflictSide', 'contest', 'claim_of', 'carry_over', 'once_more', 'ResolutionStep',
-           'said_at', 'Resolution', 'resolve']
+           'said_at', 'Resolution', 'nearest', 'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -33,7 +33,7 @@ from ..search.documents import content_stems, denies, numbers
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #6ca1d918
 if TYPE_CHECKING:
-    from memkit.store.store import Event, MemoryStore
+    from memkit.store.store import Event, InForce, MemoryStore
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #024fb8c3
 NEAR = 6               # neighbours that a new memory is compared with
@@ -326,8 +326,6 @@ class Resolution:
         self.said, self.settings, self.by, self.steps = said, settings, by, []
         # the user in these rows: the name in their own, a pseudonym in the domain's
         self.name = by or (store.alias(conversation.user) if owner == DOMAIN else conversation.user)
-        self.view = store.in_force(owner, embedder.name)
-        self.new: dict[int, tuple[str, np.ndarray]] = {}   # added in this transaction: kind and vector
         self.lost = store.superseded(owner)                # memory -> what took its place
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #59b13503
@@ -339,16 +337,24 @@ def tell(self: Resolution, what: str, kind: str, memory: int | None, reason: str
     "One more step of the report."
     self.steps.append(ResolutionStep(what, kind, memory, other, reason))
 
+# %% ../../nbs/mark/07_conflict_resolution.ipynb #760fd99d
+def nearest(
+    view: "InForce",
+    kind: str,            # one of refined.KINDS
+    vector: np.ndarray,   # [dim]
+    floor: float,         # least cosine
+) -> Iterator[Memory]:    # nearest first, ties to the older one
+    "The memories of a kind that are near a vector."
+    here = np.flatnonzero(view.kinds == kind)
+    cosines = view.vectors[here] @ vector if len(here) else np.empty(0)
+    order = [n for n in np.argsort(-cosines, kind="stable") if cosines[n] >= floor]
+    return map(view.memory, view.ids[here[order]])
+
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #c23c21c3
 @patch
 def near(self: Resolution, kind: str, vector: np.ndarray) -> list[Memory]:  # nearest first
     "The stored memories that a new one is compared with."
-    own = [(id, float(v @ vector)) for id, (k, v) in self.new.items() if k == kind]
-    here = np.flatnonzero(self.view.kinds == kind)
-    cosines = np.concatenate([self.view.vectors[here] @ vector if len(here) else np.empty(0), [c for _, c in own]])
-    ids = np.concatenate([self.view.ids[here], np.array([id for id, _ in own], int)])
-    order = np.lexsort((ids, -cosines))[:int((cosines >= self.settings.floor).sum())]
-    found = (self.store.get(self.owner, id) for id in ids[order].tolist() if id not in self.lost)
+    found = nearest(self.store.in_force(self.owner, self.embedder.name), kind, vector, self.settings.floor)
     return list(islice(filter(self._comparable, found), NEAR))
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #0b787ebc
@@ -381,8 +387,11 @@ def resolve(
     at, cited = p.when(r), () if p.owner == DOMAIN else r.turns
     meta = new_meta(r, p.talk, p.name, at)
     new = p.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, r.reason, p.embedder.name)
-    p.new[new.id] = r.kind, vector
-    if not foes or _settled(p, r, new, foes): p.tell("added", r.kind, new.id, f"new: {r.reason}")
+    results = _contests(p, new, foes) if foes else []
+    for m, won, why in results:
+        if not won: return _supersede(p, r.kind, new.id, m.id, why)     # the first that beats it
+    for m, _, why in results: _supersede(p, r.kind, m.id, new.id, why)
+    p.tell("added", r.kind, new.id, f"new: {r.reason}")
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #db37e910
 def _duplicate(found: Sequence[tuple[Memory, Relation]]) -> tuple[Memory, Relation] | None:
@@ -420,16 +429,6 @@ def _supersede(p: Resolution, kind: str, loser: int, winner: int, why: str):
     p.lost[loser] = winner
     p.tell("superseded", kind, loser, why, winner)
 
-# %% ../../nbs/mark/07_conflict_resolution.ipynb #8726fdd1
-def _settled(p: Resolution, r: Refined, new: Memory, foes: Sequence[Memory]) -> bool:  # is the new one in force?
-    "The new memory supersedes all that it contradicts, or is superseded by the first that beats it."
-    results = _contests(p, new, foes)
-    lost = next(((m, why) for m, won, why in results if not won), None)
-    if lost: _supersede(p, r.kind, new.id, lost[0].id, lost[1])
-    else:
-        for m, _, why in results: _supersede(p, r.kind, m.id, new.id, why)
-    return not lost
-
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #a7f7fb69
 def _try_again(p: Resolution, loser: Memory, why: Relation, r: Refined):
     "One more source for a superseded memory; if it wins now, a copy of it supersedes the winner."
@@ -438,6 +437,5 @@ def _try_again(p: Resolution, loser: Memory, why: Relation, r: Refined):
     [(_, won, told)] = _contests(p, loser, [winner])
     if not won: return p.tell("merged", r.kind, loser.id, f"{why.reason}; still superseded: {told}")
     new = once_more(store, p.owner, loser, p.embedder, p.when(r), loser.meta, f"memory {loser.id} once more")
-    p.new[new.id] = r.kind, p.embedder.embed([memory_text(loser)])[0]
     p.tell("added", r.kind, new.id, f"memory {loser.id} once more: {why.reason}")
     _supersede(p, r.kind, winner.id, new.id, told)

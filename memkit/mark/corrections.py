@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
-           'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON',
-           'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED',
-           'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal', 'CorrectionSentence',
-           'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed',
-           'Heard', 'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics', 'claims_of', 'standalone',
-           'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall',
-           'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'Recalled', 'BACK', 'MAYBE', 'HARM',
+           'PERSON', 'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED',
+           'CLASSIFIED', 'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal',
+           'CorrectionSentence', 'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply',
+           'is_backed', 'backed', 'Heard', 'heard', 'Read', 'none_shown', 'read_conversation', 'OpenQuestion', 'topics',
+           'claims_of', 'standalone', 'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent',
+           'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again',
+           'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -353,10 +354,13 @@ def _with_reply(r: Read, h: Heard, was_asked: bool) -> Read:
                    right=right)
 
 # %% ../../nbs/mark/05_corrections.ipynb #57050411
+Recalled = Callable[[str], Iterable[str]]    # the texts of memories that a turn's prompt showed
+
+def none_shown(turn: str) -> Iterable[str]: return ()
+
 def read_conversation(
     conversation: Conversation,
-    # the texts of memories that a turn's prompt showed
-    recalled: Callable[[str], Iterable[str]] = lambda turn: (),
+    recalled: Recalled = none_shown,
 ) -> tuple[Read, ...]:
     "Every exchange, read."
     out = []
@@ -502,11 +506,6 @@ def news_of(
 NEVER = ("joke", "private", "secret", "wrong", "question", "chat", "format", "doubt", "confirm")
 UNFIT = ("joke", "private", "secret", "wrong")   # kinds that would do harm
 
-def _is_public(found: ReplyReading) -> bool:
-    "May others learn from it?"
-    unfit = sum(found.kinds.get(kind, 0.) for kind in UNFIT)
-    return found.share >= SHARE and found.kind not in NEVER and found.scope != "person" and unfit <= HARM
-
 # %% ../../nbs/mark/05_corrections.ipynb #57cf5843
 def _after_retraction(found: ReplyReading, last: str) -> ReplyReading:
     "The reading without what was taken back: only sure corrections in the last message or the reaction."
@@ -527,7 +526,9 @@ def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     last, refused = topic.replies[-1].question, is_refused(found)
     back = found.kinds.get("retract", 0.) > BACK and topic.back >= MAYBE
     out = [made([last], RETRACTION)] if back else []
-    if refused or not _is_public(found): return out
+    unfit = sum(found.kinds.get(kind, 0.) for kind in UNFIT)
+    public = found.share >= SHARE and found.kind not in NEVER and found.scope != "person" and unfit <= HARM
+    if refused or not public: return out
     own = backed(found)
     claims = news_of(_after_retraction(own, last) if back else own, about)
     if not claims or any(map(identifies, [about, *claims])): return out

@@ -12,13 +12,14 @@ __all__ = ['DROPPED', 'RESTORED', 'GRACE', 'ROLES', 'memory_logs', 'MaintainedMe
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from fastcore.basics import patch
 
 from .corrections import INJECTED, JUDGED, classification_of, recall_outcomes
-from .conflict_resolution import compared, once_more
+from .conflict_resolution import compared, nearest, once_more
 from .refined import DOMAIN, KINDS, RESIDUAL, bare_claim, memory_text
 from .trust import PAPER, Trust, TrustSettings, TrustVerdict, replay, verdict
 from ..records import Memory, Receipt, check_shares, check_time, utc_now
@@ -50,14 +51,6 @@ class MaintainedMemory:
     verdict: TrustVerdict
     label: str | None    # a reviewer's: good, bad
 
-# %% ../../nbs/mark/09_maintain.ipynb #b0082964
-def _reviewed(v: TrustVerdict, label: str | None) -> TrustVerdict:
-    "A reviewer's classification, where there is one, instead of the record's verdict."
-    if label == "bad": return replace(v, kept=False, reason="dropped: a reviewer called it bad")
-    if label != "good": return v
-    otherwise = "" if v.kept else f" (by its record it would be {v.reason})"
-    return replace(v, kept=True, reason=f"kept: a reviewer called it good{otherwise}")
-
 # %% ../../nbs/mark/09_maintain.ipynb #2efa4365
 def maintenance_verdict(
     memory: Memory,
@@ -70,8 +63,11 @@ def maintenance_verdict(
     old = () if settings.once else recall_outcomes([e for e in history if e.id < back], memory.id)
     since = [e for e in history if e.id > back] if settings.once else history
     trust = replay(recall_outcomes(since, memory.id, settings.once)[len(old):], settings)
-    label = classification_of(history, memory.id)
-    return MaintainedMemory(memory, trust, _reviewed(verdict(trust, settings), label), label)
+    v, label = verdict(trust, settings), classification_of(history, memory.id)
+    otherwise = "" if v.kept else f" (by its record it would be {v.reason})"
+    if label == "bad": v = replace(v, kept=False, reason="dropped: a reviewer called it bad")
+    if label == "good": v = replace(v, kept=True, reason=f"kept: a reviewer called it good{otherwise}")
+    return MaintainedMemory(memory, trust, v, label)
 
 # %% ../../nbs/mark/09_maintain.ipynb #9e7a63eb
 def standings(
@@ -146,15 +142,12 @@ def _gave_way(store: "MemoryStore", owner: str, low: Sequence[MaintainedMemory],
     if not by: return []
     history, known = memory_logs(store.events(owner)), {m.id: m for m in store.list(owner, superseded=True)}
     def back(old: Memory, new: Memory) -> bool:
-        kept = old.kind in KINDS and maintenance_verdict(old, history.get(old.id, ()), settings).verdict.kept
-        return kept and not _repeats(old, new, embedder)
+        if old.kind not in KINDS: return False
+        if not maintenance_verdict(old, history.get(old.id, ()), settings).verdict.kept: return False
+        claims = bare_claim(old), bare_claim(new)
+        v, w = embedder.embed(claims)
+        return compared(claims[0], claims[1:], [float(v @ w)])[0].kind != "duplicate"
     return [(known[old], new) for old, new in by.items() if back(known[old], known[new])]
-
-# %% ../../nbs/mark/09_maintain.ipynb #ac37b988
-def _repeats(a: Memory, b: Memory, embedder: "Embedder") -> bool:
-    claims = bare_claim(a), bare_claim(b)
-    v, w = embedder.embed(claims)
-    return compared(claims[0], claims[1:], [float(v @ w)])[0].kind == "duplicate"
 
 # %% ../../nbs/mark/09_maintain.ipynb #3b3e5324
 def revive(
@@ -171,14 +164,6 @@ def revive(
     return new.id
 
 # %% ../../nbs/mark/09_maintain.ipynb #3f848aa2
-def _low(store: "MemoryStore", owner: str, found: Sequence[MaintainedMemory],
-         quorum: "QuorumSettings | None") -> list[MaintainedMemory]:
-    "What the retention rule drops and the voters don't keep."
-    low = [s for s in found if not s.verdict.kept]
-    if not (low and quorum and owner == DOMAIN): return low
-    kept = spared(store, [s.memory.id for s in low if s.label is None], quorum)
-    return [s for s in low if s.memory.id not in kept]
-
 def _erase(store: "MemoryStore", owner: str, now: datetime) -> tuple[tuple[int, ...], Receipt | None]:
     "Erase what was set aside and whose grace period has ended."
     while True:
@@ -199,7 +184,10 @@ def maintain(
     now, revived = check_time(clock()), {}
     with store.transaction(owner):
         found = standings(store, owner, settings)
-        low = _low(store, owner, found, quorum)
+        low = [s for s in found if not s.verdict.kept]
+        if low and quorum and owner == DOMAIN:
+            kept = spared(store, [s.memory.id for s in low if s.label is None], quorum)
+            low = [s for s in low if s.memory.id not in kept]
         for s in low: move_aside(store, owner, s.memory, s.verdict.reason, now)
         for old, by in _gave_way(store, owner, low, settings, embedder) if embedder else ():
             revived[revive(store, owner, old, by, embedder)] = by
@@ -411,12 +399,10 @@ _MOST, _READ = 64, 8   # neighbours that are considered; the nearest of them who
 
 def _neighbours(view: "InForce", m: Memory, embedder: "Embedder", near: float) -> list[Memory]:
     "Residual memories in force with the same metadata, the nearest first."
-    if not len(view.ids): return []
     at = np.flatnonzero(view.ids == m.id)
     vector = view.vectors[at[0]] if len(at) else embedder.embed([memory_text(m)])[0]   # a superseded one has none there
-    cosines = np.where((view.kinds == RESIDUAL) & (view.ids != m.id), view.vectors @ vector, -2.)
-    order = [n for n in np.argsort(-cosines, kind="stable")[:_MOST] if cosines[n] >= near]
-    return [o for o in map(view.memory, view.ids[order]) if _comparable(o, m)]
+    others = (o for o in nearest(view, RESIDUAL, vector, near) if o.id != m.id)
+    return [o for o in islice(others, _MOST) if _comparable(o, m)]
 
 # %% ../../nbs/mark/09_maintain.ipynb #b9cfe565
 def _rows(store: "MemoryStore", ids: Iterable[int]) -> list[Memory]:

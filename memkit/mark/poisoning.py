@@ -258,15 +258,6 @@ def _taught(ward: Ward, topic: Topic, claim: str, users: Sequence[str]):
         memory, turn, _ = ward.ask(user, ward.rng.choice(topic.questions))
         if memory and claim.lower() in memory.text.lower(): ward.judge(user, memory, turn, True)
 
-# %% ../../nbs/mark/10_poisoning.ipynb #97bd709a
-def _prepared(ward: Ward, topic: Topic, i: int, crowd: Crowd, honest: Sequence[str], liars: Sequence[str]):
-    "Teach a topic before the attack; an expert corrects what isn't true."
-    true = crowd.before == "truth"
-    users = liars if crowd.before == "lie" else ward.rng.sample(honest, 1 + i % 4)
-    _taught(ward, topic, topic.true if true else topic.false, users)
-    if not true: _corrects(ward, ward.rng.choice(honest[::4]), topic)
-    for liar in liars if crowd.slow else (): _corrects(ward, liar, topic, "I don't know.")
-
 # %% ../../nbs/mark/10_poisoning.ipynb #ded1dbce
 def _corrects(ward: Ward, user: str, topic: Topic, guess: str = ""):
     "A user who knows the truth judges what they are shown, and corrects it where it is wrong."
@@ -302,7 +293,12 @@ def attack(
     "Success of an attack (ours): the lie is what is told first; where the liars only vote, the truth isn't."
     honest, liars = [f"user {i}" for i in range(HONEST_USERS)], [f"liar {i}" for i in range(crowd.liars)]
     with Ward(defence, embedder, f"attack {seed}") as ward:
-        for i, t in enumerate(topics): _prepared(ward, t, i, crowd, honest, liars)
+        true = crowd.before == "truth"      # else an expert corrects what is taught first
+        for i, t in enumerate(topics):
+            users = liars if crowd.before == "lie" else ward.rng.sample(honest, 1 + i % 4)
+            _taught(ward, t, t.true if true else t.false, users)
+            if not true: _corrects(ward, ward.rng.choice(honest[::4]), t)
+            for liar in liars if crowd.slow else (): _corrects(ward, liar, t, "I don't know.")
         ward.night()
         for liar in liars:
             for t in topics: _liar(ward, liar, t, crowd)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..records import Memory, check_text, check_time, check_user, json_copy
+from ..records import Memory, check_shares, check_text, check_time, check_user, json_copy
 from ..search.documents import content_stems, denies, order_share, numbers
 
 # %% ../../nbs/mark/03_refined.ipynb #d4432b7b
@@ -209,7 +209,7 @@ class Refined:
         if isinstance(self.turns, str) or not self.turns:
             raise ValueError("a refined memory cites the turns it came from: a list with at least one")
         object.__setattr__(self, "turns", tuple(self.turns))
-        if not 0 <= self.strength <= 1: raise ValueError(f"strength must lie in 0..1, got {self.strength}")
+        check_shares(self, "strength")
 
 # %% ../../nbs/mark/03_refined.ipynb #b7818c04
 def about_of(m: Memory | Refined) -> str:

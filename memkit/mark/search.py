@@ -251,12 +251,6 @@ class FoundMemories:
         # no words: it may end in a log
         return f"FoundMemories({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"
 
-# %% ../../nbs/mark/08_search.ipynb #d42df3a3
-def _too_far(near: Sequence["_Near"], at_least: float) -> str:
-    "Why nothing was found, if nothing was."
-    return (f"the nearest has a cosine of {near[0].cosine:.2f}, below {at_least:.2f}" if near
-            else "there is no such memory for this caller")
-
 # %% ../../nbs/mark/08_search.ipynb #0c44155a
 @dataclass(frozen=True)
 class _Near:
@@ -321,7 +315,9 @@ def find(
     now, hits, nothing = check_time(at or self.clock()), {}, {}
     for kind in KINDS:
         near = self._nearest(caller, kind, vector)
-        found, why = [n for n in near if n.cosine >= s.at_least], _too_far(near, s.at_least)
+        found = [n for n in near if n.cosine >= s.at_least]
+        why = (f"the nearest has a cosine of {near[0].cosine:.2f}, below {s.at_least:.2f}" if near
+               else "there is no such memory for this caller")
         if found and kind == RESIDUAL and s.relevant: found, why = self._read(query, found)
         hits[kind] = _hits(found, kind, s, now)
         if not found: nothing[kind] = why

@@ -66,6 +66,10 @@ def _markers(tokenizer: Any) -> list[str]:
         t.content for t in tokenizer.added_tokens_decoder.values() if t.special
     ]
 
+def _as_answer(tokenizer: Any, text: str) -> str:
+    lead = "" if tokenizer.chat_template else " "
+    return lead + defuse(text, _markers(tokenizer)).strip() + answer_end(tokenizer)
+
 # %% ../../nbs/train/01_sequences.ipynb #3c79654c
 def chat_pieces(
     tokenizer: Any, messages: Sequence[Message]
@@ -74,13 +78,12 @@ def chat_pieces(
 ):  # (text, is it a target?), in order; None where a later prompt doesn't begin with what was said before
     """A conversation in pieces to read and pieces to learn. Raises `ValueError` where the template refuses the
     conversation."""
-    end, lead, markers, said, out = (
-        answer_end(tokenizer), "" if tokenizer.chat_template else " ", _markers(tokenizer), "", [])
+    said, out = "", []
     for i, m in enumerate(messages):
         if m.role != "assistant" or not any(x.role == "user" for x in messages[:i]): continue
         prompt = chat_prompt(tokenizer, messages[:i])
         if not prompt.startswith(said): return None
-        answer = lead + defuse(m.text, markers).strip() + end
+        answer = _as_answer(tokenizer, m.text)
         out += [(prompt[len(said):], False), (answer, bool(m.text.strip()))]
         said = prompt + answer
     return out
@@ -134,17 +137,10 @@ def _one_each(tokenizer: Any, opening: list, rounds: list, max_tokens: int) -> I
         for a in (i for i, m in enumerate(r) if m.role == "assistant"):
             for start in range(n + 1):
                 talk = [*opening, *(m for x in rounds[start:n] for m in x), *r[:a + 1]]
-                prompt, answer = chat_prompt(tokenizer, talk[:-1]), ("" if tokenizer.chat_template else " ") + defuse(
-                    r[a].text, _markers(tokenizer)
-                ).strip() + answer_end(tokenizer)
+                prompt, answer = chat_prompt(tokenizer, talk[:-1]), _as_answer(tokenizer, r[a].text)
                 row = _joined(tokenizer, [(prompt, False), (answer, bool(r[a].text.strip()))])
                 if len(row[0]) <= max_tokens: break
             yield row
-
-# %% ../../nbs/train/01_sequences.ipynb #c8567ed4
-def _example(ids: list[int], labels: list[int], max_tokens: int) -> TokenRow | None:
-    ids, labels = ids[-max_tokens:], labels[-max_tokens:]
-    return TokenRow(ids, labels) if len(ids) > 1 and any(x != IGNORED for x in labels[1:]) else None
 
 # %% ../../nbs/train/01_sequences.ipynb #17f8646b
 def chat_examples(
@@ -155,8 +151,9 @@ def chat_examples(
     """Conversations as rows in which every answer is a target (MaLP §2.4.2; loss on the answers alone: ours). Raises
     `ValueError` where no conversation holds an answer to learn."""
     if max_tokens < 2: raise ValueError(f"max_tokens must be 2 or more, got {max_tokens}")
-    found = [_example(*row, max_tokens) for c in conversations for row in _rows(tokenizer, c, max_tokens)]
-    out = [e for e in found if e is not None]
+    found = (row for c in conversations for row in _rows(tokenizer, c, max_tokens))
+    rows = (TokenRow(ids[-max_tokens:], labels[-max_tokens:]) for ids, labels in found if len(ids) > 1)
+    out = [row for row in rows if row.targets]
     if not out:
         raise ValueError(
             f"nothing to learn: none of the {len(conversations)} conversations holds an answer to a user's message"
@@ -189,13 +186,13 @@ def padded_tokens(
 
 # %% ../../nbs/train/01_sequences.ipynb #31e6b763
 def batches_of(
-    lengths: Sequence[int],
-    batch: int,        # rows of a step, 1 or more
+    rows: Sequence[Any],  # only their number counts
+    batch: int,           # of them in a step, 1 or more
     seed: int,
     epoch: int,        # each pass has its own order
 ) -> list[list[int]]:  # positions; every one once
     "The steps of one pass, drawn at random."
-    order = random.Random(f"{seed} {epoch}").sample(range(len(lengths)), len(lengths))
+    order = random.Random(f"{seed} {epoch}").sample(range(len(rows)), len(rows))
     return [order[i:i + batch] for i in range(0, len(order), batch)]
 
 # %% ../../nbs/train/01_sequences.ipynb #fef1c8f4
@@ -242,10 +239,10 @@ def side_by_side(
 ) -> tuple[Any, Any, Any]:  # ids, mask (1: real), labels, each [examples, longest]
     "Examples as a rectangle, padded on the right."
     import torch
-    shape = len(examples), max(map(len, examples))
-    ids, mask, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
-    for i, e in enumerate(examples): ids[i, :len(e)], mask[i, :len(e)], labels[i, :len(e)] = e.ids, 1, e.labels
-    return tuple(map(torch.from_numpy, (ids, mask, labels)))
+    def padded(rows, value=0):
+        return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(r).long() for r in rows], True, value)
+    ids, labels = [e.ids for e in examples], [e.labels for e in examples]
+    return padded(ids), padded([np.ones_like(row) for row in ids]), padded(labels, IGNORED)
 
 # %% ../../nbs/train/01_sequences.ipynb #1d6e9975
 def positions(
@@ -335,33 +332,6 @@ def reading_blocks(
 # %% ../../nbs/train/01_sequences.ipynb #122d2ecd
 CHUNK = 128   # targets scored at once
 
-# %% ../../nbs/train/01_sequences.ipynb #dea3a8c8
-@cache
-def _nll():
-    import torch
-
-    class NegativeLogLikelihood(torch.autograd.Function):
-        "-log p of each target, with its gradient computed in the forward pass."
-        @staticmethod
-        def forward(ctx, states, weight, bias, targets):
-            losses, gradients = [], []
-            for h, t in zip(states.split(CHUNK), targets.split(CHUNK)):
-                scores = torch.nn.functional.linear(h, weight, bias).float()
-                total = scores.logsumexp(1, keepdim=True)
-                losses.append((total - scores.gather(1, t[:, None]))[:, 0])
-                if ctx.needs_input_grad[0]:
-                    probability = scores.sub_(total).exp_()
-                    probability[torch.arange(len(t)), t] -= 1
-                    gradients.append(probability.to(weight.dtype) @ weight)
-            if gradients: ctx.save_for_backward(torch.cat(gradients))
-            return torch.cat(losses)
-
-        @staticmethod
-        def backward(ctx, each):
-            return each[:, None].to(ctx.saved_tensors[0].dtype) * ctx.saved_tensors[0], None, None, None
-
-    return NegativeLogLikelihood
-
 # %% ../../nbs/train/01_sequences.ipynb #ee021a72
 def negative_log_likelihood(
     states: Any,          # torch, [targets, d]: what the output layer reads
@@ -370,7 +340,13 @@ def negative_log_likelihood(
     bias: Any = None,
 ) -> Any:                 # torch, [targets] float32
     "-log p of each target, without keeping the scores."
-    return _nll().apply(states, weight, bias, targets)
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    def losses(h, t):
+        scores = torch.nn.functional.linear(h, weight, bias).float()
+        return torch.nn.functional.cross_entropy(scores, t, reduction="none")
+    parts = zip(states.split(CHUNK), targets.split(CHUNK))
+    return torch.cat([checkpoint(losses, h, t, use_reentrant=False, preserve_rng_state=False) for h, t in parts])
 
 # %% ../../nbs/train/01_sequences.ipynb #413e1434
 def readings(
@@ -462,38 +438,38 @@ def base_of(model: Any) -> Any:
 def _try_out(loss: Any):
     "Switch on as much as gives the same losses as the plain way."
     import torch
-    base, was, device = base_of(loss.model), loss.model.training, next(loss.model.parameters()).device
-    words, cpu = base.get_input_embeddings().weight.shape[0], device.type == "cpu"
+    base, was, like = base_of(loss.model), loss.model.training, next(loss.model.parameters())
+    words = base.get_input_embeddings().weight.shape[0]
     examples = [TokenRow(row, row) for row in ((np.arange(1, 6)*7919) % words, (np.arange(2, 9)*104729) % words)]
-    ways = [(True, cpu, True), (True, cpu, False), (True, False, True), (True, False, False), (False, False, True)]
+    possible = {"fused": _plain_head(base), "packs": "position_ids" in loss.accepts, "blocks": like.device.type == "cpu"}
     loss.model.eval()
     with torch.no_grad():
-        plain = torch.cat([loss.each(*together(loss, [e], device)) for e in examples])
-        same = (w for w in ways if _possible(base, *w) and _same(loss, w, examples, plain))
-        loss.packs, loss.blocks, loss.fused = next(same, (False, False, False))
+        plain = _losses(loss, examples)
+        for name, can in possible.items():
+            setattr(loss, name, can and (loss.packs or name != "blocks"))
+            try: found = _losses(loss, examples) if getattr(loss, name) else plain
+            except (NotImplementedError, KeyError, TypeError, ValueError, RuntimeError, AttributeError): found = plain + 1
+            same = torch.allclose(found, plain, rtol=.02, atol=.001 if like.dtype == torch.float32 else .1)
+            if not same: setattr(loss, name, False)
     loss.model.train(was)
 
 # %% ../../nbs/train/01_sequences.ipynb #a3dd3526
 # names under which models change their scores after the output layer
 _BENDS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
-def _possible(base: Any, packs: bool, blocks: bool, fused: bool) -> bool:
+def _plain_head(base: Any) -> bool:
+    "Is the output layer a frozen matrix, and nothing after it?"
     import torch
     head, config = base.get_output_embeddings(), base.config.get_text_config()
     bent = any(getattr(config, name, None) not in (None, 1, 1.) for name in _BENDS)
-    plain_head = type(head) is torch.nn.Linear and not head.weight.requires_grad and base.base_model is not base
-    positioned = "position_ids" in inspect.signature(base.forward).parameters
-    return (positioned or not packs) and (plain_head and not bent or not fused)
+    return type(head) is torch.nn.Linear and not head.weight.requires_grad and base.base_model is not base and not bent
 
 # %% ../../nbs/train/01_sequences.ipynb #c66569dd
-def _same(loss: Any, way: tuple[bool, bool, bool], examples: list[TokenRow], plain: Any) -> bool:
+def _losses(loss: Any, examples: list[TokenRow]) -> Any:
     import torch
-    loss.packs, loss.blocks, loss.fused = way
+    device = next(loss.model.parameters()).device
     parts = [examples] if loss.packs else [[e] for e in examples]
-    try: found = torch.cat([loss.each(*together(loss, part, plain.device)) for part in parts])
-    except (NotImplementedError, KeyError, TypeError, ValueError, RuntimeError, AttributeError): return False
-    exact = next(loss.model.parameters()).dtype == torch.float32
-    return torch.allclose(found, plain, rtol=.02, atol=.001 if exact else .1)
+    return torch.cat([loss.each(*together(loss, part, device)) for part in parts])
 
 # %% ../../nbs/train/01_sequences.ipynb #2e78a540
 def mean_loss(

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 
 from ..files import write_file
+from ..records import check_counts, check_shares
 from .sequences import TokenRow, batches_of, readings, shares, together
 
 # %% ../../nbs/train/02_loop.ipynb #3f73d19b
@@ -52,17 +53,14 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("epochs", "batch", "room"):
-            if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("look_every", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be 1 or more, or None; got {value}")
+        optional = [name for name in ("look_every", "patience") if getattr(self, name) is not None]
+        check_counts(self, dict.fromkeys(["epochs", "batch", "room", *optional], 1))
+        check_shares(self, "warmup")
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more, got {self.weight_decay}")
-        if not 0 <= self.warmup <= 1: raise ValueError(f"warmup must lie in 0..1, got {self.warmup}")
 
 # %% ../../nbs/train/02_loop.ipynb #335afa13
 def trainable(

@@ -289,14 +289,12 @@ def information_coverage(
 MATCHES = ("semantic", "exact", "regex")
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #e40b7f8d
-_OPPOSITES = [
-    ("hyper", "hypo"), ("left", "right"), ("arter", "vein|ven"), ("open", "clos"), ("sympath", "parasymp"),
-    ("domin", "recess"), ("high", "low"), ("incre", "decre"), ("raise", "low"), ("anter", "poster"), ("super", "infer"),
-    ("irrever", "rever"), ("macro", "micro"), ("acid", "alkal"), ("later", "medial"), ("upper", "lower"),
-    ("afferent", "efferent"), ("brady", "tachy"), ("proxim", "distal"), ("syst", "diast"), ("benign", "malig")]
+_OPPOSITES = """hyper/hypo left/right arter/vein|ven open/clos sympath/parasymp domin/recess high/low incre/decre
+    raise/low anter/poster super/infer irrever/rever macro/micro acid/alkal later/medial upper/lower afferent/efferent
+    brady/tachy proxim/distal syst/diast benign/malig""".split()
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #3b5c29f6
-_SIDES = [tuple(re.compile(rf"\b(?:{side})", re.I) for side in pair) for pair in _OPPOSITES]
+_SIDES = [tuple(re.compile(rf"\b(?:{side})", re.I) for side in pair.split("/")) for pair in _OPPOSITES]
 
 def opposite_pair(
     a: str,

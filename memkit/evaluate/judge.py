@@ -169,9 +169,9 @@ class RubricScore:
         return "\n".join([f"{self.total:.1f} of 10{why}", *lines])
 
 # %% ../../nbs/evaluate/02_judge.ipynb #af223ef0
-def _named(name: str, answer: str, wanted: Sequence[str], gold: Gold, embedder: Embedder | None) -> Criterion | None:
+def _named(name: str, answer: str, wanted: Sequence[str], gold: Gold) -> Criterion | None:
     if not wanted: return None
-    found = [(w, *mentions(answer, w, gold.signs.get(w, ()), embedder)) for w in wanted]
+    found = [(w, *mentions(answer, w, gold.signs.get(w, ()))) for w in wanted]
     reason = "; ".join(f"{'yes' if yes else 'no'}, {w!r}: {why}" for w, yes, why in found)
     return Criterion(name, POINTS[name]*sum(yes for _, yes, _ in found)/len(found), POINTS[name], reason)
 
@@ -189,15 +189,14 @@ def _preferred(answer: str, preference: str) -> Criterion | None:
 def rubric(
     answer: str,
     gold: Gold,
-    embedder: Embedder | None = None,  # None: signs and words only
 ) -> RubricScore:
     """Score an answer by rules that a reader can check (ours; scale of MaLP, Figure 5). Raises `ValueError` for a
     preference without a rule."""
     check_text(answer, "answer", empty=True)
     shared = sorted(set(_stems(answer)) & set(_stems(gold.query)))
     said = f"shares words ({', '.join(shared)}…)" if shared else "shares no content word with the question"
-    found = (_named("facts", answer, gold.facts, gold, embedder),
-             _named("knowledge", answer, gold.knowledge, gold, embedder), _preferred(answer, gold.preference),
+    found = (_named("facts", answer, gold.facts, gold), _named("knowledge", answer, gold.knowledge, gold),
+             _preferred(answer, gold.preference),
              Criterion("question", POINTS["question"]*bool(shared), POINTS["question"], said))
     breach = next((s for thing in gold.forbidden if (s := advises(answer, thing))), "")
     return RubricScore(tuple(c for c in found if c), breach)

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['LOCOMO_CATEGORIES', 'PROFILE_LABELS', 'SAFETY', 'DOCTOR', 'NEW_SYMPTOMS', 'Talk', 'CorpusTurn', 'EvidenceQuestion',
-           'CorpusConversation', 'LoadedFile', 'rounds_of', 'speaks_for_other', 'load_malp_dialogues', 'load_meddialog',
-           'load_chatdoctor', 'load_locomo', 'load_memorybank', 'ExtractedProfile', 'Profile', 'Refused', 'grounded',
-           'extract_profile', 'role_prompts', 'SelfChatSettings', 'why_end', 'self_chat', 'History', 'make_history']
+           'CorpusConversation', 'LoadedFile', 'rounds_of', 'read_json', 'speaks_for_other', 'load_malp_dialogues',
+           'load_meddialog', 'load_chatdoctor', 'load_locomo', 'load_memorybank', 'ExtractedProfile', 'Profile',
+           'Refused', 'grounded', 'extract_profile', 'role_prompts', 'SelfChatSettings', 'why_end', 'self_chat',
+           'History', 'make_history']
 
 # %% ../../nbs/malp/06_corpora.ipynb #c43afd5e
 import json
@@ -110,8 +111,13 @@ def _text(path: str | Path | None, expected: str) -> str:
         raise ValueError(f"{Path(path).name} isn't UTF-8 text (byte {e.start}); expected {expected}") from None
 
 # %% ../../nbs/malp/06_corpora.ipynb #2530a2be
-def _json(path: str | Path | None, expected: str, kind: type = list, lines: bool = False) -> Any:
-    "The whole file as JSON of a kind; `lines`: one value per line is a list as well."
+def read_json(
+    path: str | Path | None,
+    expected: str,        # in words, for errors
+    kind: type = list,
+    lines: bool = False,  # one value per line is a list as well
+) -> Any:
+    "The whole file as JSON of a kind. Raises `ValueError` for another, and for what is no JSON."
     text, name = _text(path, expected), Path(path or "").name
     try: got = json.loads(text)
     except json.JSONDecodeError as e:
@@ -177,7 +183,7 @@ def load_malp_dialogues(
 ) -> LoadedFile:
     "The dialogues that MaLP released (§3.1). Raises `ValueError` for a file of another form."
     out, skipped, remarks = [], Counter(), Counter()
-    for i, rounds in enumerate(_json(path, _DIALOGUES)):
+    for i, rounds in enumerate(read_json(path, _DIALOGUES)):
         sides = _malp_sides(rounds)
         names = _names([a for a, _ in sides]) | _names([u for _, u in sides])
         if not sides: skipped["of another form"] += 1
@@ -229,7 +235,7 @@ def load_chatdoctor(
 ) -> LoadedFile:           # each of one round
     "Questions to doctors with their answers (MaLP §4.1). Raises `ValueError` for a file of another form."
     out, skipped, seen = [], Counter(), set()
-    for i, row in enumerate(_json(path, _CHATDOCTOR, lines=True)):
+    for i, row in enumerate(read_json(path, _CHATDOCTOR, lines=True)):
         row = row if isinstance(row, dict) else {}
         said = row.get("input"), row.get("output", row.get("answer_icliniq"))
         if not all(isinstance(s, str) for s in said): skipped["without input and output"] += 1; continue
@@ -261,10 +267,11 @@ def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[s
     return tuple(dict.fromkeys(found))
 
 # %% ../../nbs/malp/06_corpora.ipynb #bbb9f029
-def _locomo_time(written: str, where: str) -> datetime:
-    try: at = datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), "%I:%M %p ON %d %B %Y")
-    except (AttributeError, ValueError):
-        raise ValueError(f"{where}: expected a time such as '1:56 pm on 8 May, 2023', got {written!r}") from None
+_LOCOMO_TIME = "%I:%M %p ON %d %B %Y", "a time such as '1:56 pm on 8 May, 2023'"   # for strptime, and in words
+
+def _time(written: str, form: str, such_as: str, where: str) -> datetime:
+    try: at = datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), form)
+    except (AttributeError, ValueError): raise ValueError(f"{where}: expected {such_as}, got {written!r}") from None
     return at.replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/malp/06_corpora.ipynb #79661525
@@ -272,7 +279,7 @@ def _locomo_turns(talk: Mapping[str, Any], remarks: Counter, where: str) -> tupl
     out = []
     for n in sorted(int(m[1]) for k in talk if (m := re.fullmatch(r"session_(\d+)", k)) and talk[k]):
         here = f"{where}, session {n}"
-        at = _locomo_time(talk.get(f"session_{n}_date_time"), here)
+        at = _time(talk.get(f"session_{n}_date_time"), *_LOCOMO_TIME, here)
         if not isinstance(talk[f"session_{n}"], list): raise ValueError(f"{here}: expected a list of turns")
         for t in talk[f"session_{n}"]:
             try: id, who, text = (check_text(t[k], k, empty=k == "text").strip() for k in ("dia_id", "speaker", "text"))
@@ -290,7 +297,7 @@ def load_locomo(
     """Long conversations with questions and evidence (LoCoMo). Raises `ValueError` that names the conversation and
     session of what can't be read."""
     out, remarks = [], Counter()
-    for i, raw in enumerate(_json(path, _LOCOMO)):
+    for i, raw in enumerate(read_json(path, _LOCOMO)):
         where, raw = f"{Path(path).name}, record {i}", raw if isinstance(raw, dict) else {}
         talk, asked = raw.get("conversation"), raw.get("qa")
         if not (isinstance(talk, dict) and isinstance(asked, list)): raise ValueError(f"{where}: expected {_LOCOMO}")
@@ -319,7 +326,7 @@ _MEMORYBANK = 'an object: name -> {"history": {"2023-04-27": [{"query", "respons
 _PROBES = 'lines of {"name": ["question", …]}'
 
 def _probes(path: str | Path) -> dict[str, list[str]]:
-    rows = _json(path, _PROBES, lines=True)
+    rows = read_json(path, _PROBES, lines=True)
     if not all(isinstance(r, dict) and all(isinstance(v, list) for v in r.values()) for r in rows):
         raise ValueError(f"{Path(path).name}: expected {_PROBES}")
     return {name.strip(): [str(q).strip().strip('"') for q in asked] for r in rows for name, asked in r.items()}
@@ -331,7 +338,7 @@ def load_memorybank(
 ) -> LoadedFile:                              # a turn's session is its day
     "Ten days of talk per user (MemoryBank). Raises `ValueError` that names the user and day of what can't be read."
     asked, out = _probes(questions) if questions else {}, []
-    for name, raw in _json(path, _MEMORYBANK, dict).items():
+    for name, raw in read_json(path, _MEMORYBANK, dict).items():
         name, history = name.strip(), raw.get("history") if isinstance(raw, dict) else None
         where = f"{Path(path).name}, {name}"
         if not isinstance(history, dict): raise ValueError(f"{where}: expected {_MEMORYBANK}")
@@ -342,8 +349,7 @@ def load_memorybank(
 
 # %% ../../nbs/malp/06_corpora.ipynb #41a98508
 def _day(name: str, day: str, rows: Any, where: str) -> list[CorpusTurn]:
-    try: at = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=timezone.utc)
-    except ValueError: raise ValueError(f"{where}: expected a day such as 2023-04-27, got {day!r}") from None
+    at = _time(day, "%Y-%m-%d", "a day such as 2023-04-27", where)
     try: pairs = [[check_text(r[k], k) for k in ("query", "response")] for r in rows]
     except (KeyError, TypeError, ValueError) as e:
         raise ValueError(f"{where}, {day}: expected query and response in words ({e})") from None
@@ -433,7 +439,6 @@ def role_prompts(
     profile: Profile,
     situation: str,      # how they meet
     earlier: str = "",   # what was said before
-    doctor: str = DOCTOR,
 ) -> tuple[str, str]:    # the patient's system message, and the doctor's
     "Both profiles, at the beginning of the conversation (MaLP §3.1; our wording)."
     before = f"\nWhat was said the last time:\n{earlier}\n" if earlier else ""
@@ -443,7 +448,7 @@ def role_prompts(
             "other.")
     patient = (f"You play a patient who talks to a doctor, in the first person. {known} {situation}{before}\n{form} "
                f"When you have learned what you came for, say goodbye and write [END].\n{SAFETY}")
-    return patient, f"You play {doctor}. {known} {situation}{before}\n{form}\n{SAFETY}"
+    return patient, f"You play {DOCTOR}. {known} {situation}{before}\n{form}\n{SAFETY}"
 
 # %% ../../nbs/malp/06_corpora.ipynb #9de54b37
 @dataclass(frozen=True, kw_only=True)

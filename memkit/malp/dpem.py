@@ -38,17 +38,14 @@ class Filtered:
     vectors: dict[int, np.ndarray]   # by number of the note: kept, or possibly related to a known memory
 
 # %% ../../nbs/malp/01_dpem.ipynb #0d92b50f
+@dataclass(eq=False)
 class DPeM:
     """Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in
     `store`."""
-    def __init__(
-        self,
-        store: "MemoryStore",
-        embedder: Embedder,
-        settings: DPeMSettings = DPeMSettings(),
-        relate: Relate = best_relation,  # how a note relates to known memories
-    ):
-        self.store, self.embedder, self.settings, self.relate = store, embedder, settings, relate
+    store: "MemoryStore"
+    embedder: Embedder
+    settings: DPeMSettings = DPeMSettings()
+    relate: Relate = best_relation  # how a note relates to known memories
 
 # %% ../../nbs/malp/01_dpem.ipynb #3557d97d
 @patch

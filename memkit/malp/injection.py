@@ -92,11 +92,9 @@ def _adapted_mlp() -> type:
             like = next(mlp.parameters())
             start = torch.randn(width, d, generator=torch.Generator().manual_seed(seed))/math.sqrt(d)
             self.mlp, self.on, self.watched, self.change = mlp, True, False, None
-            for name, value in (
-                ("down", start), ("down_bias", torch.zeros(width)), ("up", torch.zeros(d, width)),
-                ("up_bias", torch.zeros(d))
-            ):
-                self.register_parameter(name, torch.nn.Parameter(value.to(like.device, torch.float32)))
+            def learned(value): return torch.nn.Parameter(value.to(like.device, torch.float32))
+            self.down, self.down_bias = learned(start), learned(torch.zeros(width))
+            self.up, self.up_bias = learned(torch.zeros(d, width)), learned(torch.zeros(d))
 
         def forward(self, x):
             h = self.mlp(x)
@@ -105,9 +103,6 @@ def _adapted_mlp() -> type:
             self.change = change if self.watched else None
             return h + change.to(h.dtype)
     return AdaptedMLP
-
-# %% ../../nbs/malp/10_injection.ipynb #2b5dfffb
-_PARTS = ("down", "down_bias", "up", "up_bias")
 
 # %% ../../nbs/malp/10_injection.ipynb #6a4670cb
 class DomainAdapter:
@@ -153,7 +148,8 @@ def without(self: DomainAdapter) -> Iterator[None]:
 @patch
 def named(self: DomainAdapter) -> dict[str, Any]:
     "The trainable parameters, as `layers.3.up` and so on."
-    return {f"layers.{i}.{name}": getattr(b.mlp, name) for i, b in self.blocks.items() for name in _PARTS}
+    own = {i: b.mlp.named_parameters(recurse=False) for i, b in self.blocks.items()}
+    return {f"layers.{i}.{name}": p for i, found in own.items() for name, p in found}
 
 @patch
 def parameters(self: DomainAdapter) -> list[Any]:
@@ -407,15 +403,12 @@ def load_injection(
 
 # %% ../../nbs/malp/10_injection.ipynb #c3b52de5
 def load_injected(
-    name: str = "injection_smollm2",  # of an adapter that travels with memkit
-    dtype: str | None = None,         # as for LocalLM
-    device: str | None = None,
+    dtype: str | None = None,  # as for LocalLM
 ) -> LocalLM:
     """The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes
    . Raises what `load_injection` raises."""
-    path = own_data(f"{name}.safetensors").with_suffix("")
-    model, tokenizer = load_causal(embedded_folder(), device, dtype)
-    adapter = load_injection(model, path)
+    model, tokenizer = load_causal(embedded_folder(), None, dtype)
+    adapter = load_injection(model, own_data("injection_smollm2.safetensors").with_suffix(""))
     return LocalLM.wrap(model, tokenizer, f"SmolLM2-135M-Instruct+{adapter.digest}")
 
 # %% ../../nbs/malp/10_injection.ipynb #230b7945
@@ -436,11 +429,8 @@ def load_base(
 # %% ../../nbs/malp/10_injection.ipynb #d9e582e7
 def _from_json(path: Path) -> Iterator[CorpusRow]:
     "HealthCareMagic-100k, iCliniq, GenMedGPT (instruction, input, output); memkit's own entries (title, text, topic)."
-    text = path.read_text("utf-8-sig")
-    try: found = json.loads(text) if text.startswith("[") else [json.loads(s) for s in text.splitlines() if s.strip()]
-    except json.JSONDecodeError as e:
-        raise ValueError(f"{path.name} is no JSON list, nor an object a line ({e})") from None
-    for r in found:
+    from memkit.malp.corpora import read_json
+    for r in read_json(path, "objects, in a list or one a line", lines=True):
         if not isinstance(r, dict): raise ValueError(f"{path.name} must hold objects, got {type(r).__name__}")
         title, text = r.get("title") or "", r.get("text")
         if isinstance(text, str):

@@ -9,7 +9,7 @@ __all__ = ['EDITS', 'WAYS', 'OWN_ANSWER', 'MEMORIES', 'literal_match', 'closenes
 
 # %% ../../nbs/malp/07_memories.ipynb #d5e55c57
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol, TYPE_CHECKING
@@ -130,11 +130,12 @@ class DialogueMemory(Protocol):
     def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt: ...
 
 # %% ../../nbs/malp/07_memories.ipynb #14315742
+@dataclass(eq=False)
 class NoMemory:
     "Each round is kept, and nothing comes back (MaLP §4.2, 'Standard')."
+    store: "MemoryStore"
+    embedder: Embedder | None = None
     name, kind = "standard", ""
-    def __init__(self, store: "MemoryStore", embedder: Embedder | None = None):
-        self.store, self.embedder = store, embedder
 
     def entries(self, round: Round) -> list[tuple[str, str]]:  # a memory's text, and what is embedded of it, or ''
         "What is kept of a round beside its turn."
@@ -299,31 +300,19 @@ def check_dialogue_memory(
     ), "forgetting takes everything of one user"
 
 # %% ../../nbs/malp/07_memories.ipynb #726bf4dc
-class MemoryEncoder:
+class MemoryEncoder(TunedMiniLM):
     """MiniLM for memories, with an adapter for questions. It has MiniLM's name, because its memories' vectors
     are MiniLM's: a store may be opened with either."""
-    dim, unit, max_tokens, name = TunedMiniLM.dim, TunedMiniLM.unit, TunedMiniLM.max_tokens, TunedMiniLM.document_name
-
     def __init__(
         self,
         adapter: Adapter | str | Path,  # or the path it was saved at
         threads: int | None = None,     # as for MiniLM
     ):
         "Raises what `TunedMiniLM` raises."
-        self._tuned = TunedMiniLM(adapter, threads)
-        self.adapter = self._tuned.name.partition("+")[2]   # its digest
-
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"
-    ) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
-        "The vector of each text; raises `ValueError` for a text that is empty or broken."
-        return self._tuned.embed(texts, kind)
+        super().__init__(adapter, threads)
+        self.adapter, self.name = self.name.partition("+")[2], self.document_name   # the adapter's digest
 
 # %% ../../nbs/malp/07_memories.ipynb #e05abb44
-def load_memory_encoder(
-    threads: int | None = None,  # as for MiniLM
-) -> MemoryEncoder:
+def load_memory_encoder() -> MemoryEncoder:
     "The encoder that travels with memkit, trained on simulated patients (below)."
-    return MemoryEncoder(own_data("minilm_memories.safetensors").with_suffix(""), threads)
+    return MemoryEncoder(own_data("minilm_memories.safetensors").with_suffix(""))

@@ -96,10 +96,13 @@ class SaidLine:
     family: str = ""
     core: str = ""                                 # the sentence that holds the knowledge
 
+@dataclass(eq=False)
 class Voice:
     "Draws wordings for one patient and their doctor, and remembers which were used."
-    def __init__(self, rng: Random, split: str | None, typing: str):
-        self.rng, self.split, self.typing, self.used = rng, split, typing, Counter()
+    rng: Random
+    split: str | None
+    typing: str
+    used: Counter = field(default_factory=Counter)
 
     def phrase(self, about: str, how: str) -> tuple[str, str]:  # wording, family's id
         there = [(say, f.id) for f in families(about, how, self.split) for say in f.say]

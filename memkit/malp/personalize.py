@@ -338,10 +338,13 @@ def lease(
 # the kind under which it lies beside the adapter, and how large it may be: weights, best weights, two averages
 _CHECKPOINT, _ROOM = "training", 1 << 28
 
+@dataclass(eq=False)
 class KeptCheckpoint:
     "A training's checkpoint in the user's store: forgotten with them."
-    def __init__(self, store: "MemoryStore", user: str, base: str, mark: Any):
-        self.store, self.user, self.base, self.mark = store, user, base, mark
+    store: "MemoryStore"
+    user: str
+    base: str
+    mark: Any   # of the store, from before anything was read
 
     def read(self) -> bytes | None:
         "The last one, if there is one."

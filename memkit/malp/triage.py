@@ -92,10 +92,10 @@ def state_of(
     open_: Iterable[tuple[int, int]], # contradictions
 ) -> State:
     "Places by memory and what is superseded, put in order."
-    here = lambda place: tuple(sorted(id for id, at in where.items() if at == place and id not in old))
-    history = tuple(sorted({*here("history"), *(old & where.keys())}))
+    now = {id: "history" if id in old else place for id, place in sorted(where.items())}
+    short, long, history = (tuple(id for id in now if now[id] == place) for place in PLACES)
     return State(
-        round=round, working=working, short_term=here("short-term"), long_term=here("long-term"), history=history,
+        round=round, working=working, short_term=short, long_term=long, history=history,
         flags=dict(sorted(flags.items())), contradictions=tuple(pair for pair in open_ if not old & set(pair)))
 
 # %% ../../nbs/malp/02_triage.ipynb #7cdc9a13
@@ -382,10 +382,15 @@ def write_table(store: "MemoryStore", user: str, table: FlagTable):
     store.set_state(user, "dpem", {**vars(table), "flags": {str(id): n for id, n in table.flags.items() if n != 1}})
 
 # %% ../../nbs/malp/02_triage.ipynb #2bb28063
+@dataclass(eq=False)
 class RoundWriter:
     "A round being written: its moves are collected and logged together, and the flag table follows them (ours)."
-    def __init__(self, store: "MemoryStore", user: str, table: FlagTable, at: datetime | None):
-        self.store, self.user, self.table, self.at, self.moves, self.logged = store, user, table, at, [], 0
+    store: "MemoryStore"
+    user: str
+    table: FlagTable
+    at: datetime | None
+    moves: list[Move] = field(default_factory=list)
+    logged: int = 0
 
     def move(self, kind: str, **what): self.moves.append(Move(round=self.table.round, kind=kind, **what))
 
@@ -469,17 +474,16 @@ class Todo:
 # %% ../../nbs/malp/02_triage.ipynb #68695320
 @dataclass
 class _Written:
-    "What a round has written: memories by number of their notes, and where those in force are."
-    ids: dict[int, int] = field(default_factory=dict)
-    places: dict[int, str] = field(default_factory=dict)
-    rests: dict[int, str] = field(default_factory=dict)   # by memory
+    "What a round has written."
+    ids: dict[int, int] = field(default_factory=dict)      # by number of the note: its memory
+    places: dict[int, str] = field(default_factory=dict)   # of the memories in force
 
 # %% ../../nbs/malp/02_triage.ipynb #b8bd463b
 def _place(t: Todo, there: _Written) -> str:
     "Where a note goes: to the place of what it says again, or to short-term memory."
     if t.triage.kind == "retraction" and not t.note.kept: return "history"
     again = t.triage.kind in ("duplicate", "update")
-    before = t.triage.old.place or there.places[-1 - t.triage.old.id] if again else ""
+    before = t.triage.old.place or there.places[there.ids[-1 - t.triage.old.id]] if again else ""
     return "long-term" if before == "long-term" else "short-term"
 
 # %% ../../nbs/malp/02_triage.ipynb #de2e3681
@@ -502,13 +506,13 @@ def _write(w: RoundWriter, turn: str, round: Round, t: Todo, avoidance: bool, en
     at_once = avoidance and place == "short-term" and avoided(t.note)
     ends = "long-term" if at_once else place
     id = _store(w, turn, round, t.note, t.vector, ends, encoder)
-    there.ids[t.number], there.places[t.number], w.table.flags[old if f.less else id] = id, ends, count
+    there.ids[t.number], there.places[id], w.table.flags[old if f.less else id] = id, ends, count
     w.move("counted" if known else "stored", memory=id, into=place, count=count, reason=SAID.get(f.kind, "new"))
     if old: _tie(w, t, id, old)
     if at_once: w.move("promoted", memory=id, into="long-term", reason="avoidance: severe, and once is enough")
-    if t.rest is not None: there.rests[_store_rest(w, f, t.rest, f.old.place, encoder)] = f.old.place
-    if again and not known: del there.places[-1 - f.old.id]
-    if f.less: del there.places[t.number]
+    if t.rest is not None: there.places[_store_rest(w, f, t.rest, f.old.place, encoder)] = f.old.place
+    if again and not known: del there.places[old]
+    if f.less: del there.places[id]
 
 # %% ../../nbs/malp/02_triage.ipynb #a2ccd760
 def memorize(
@@ -521,7 +525,7 @@ def memorize(
     "Store what working memory let through, and count what is known (MaLP §2.3.3)."
     there = _Written()
     for t in todo: _write(w, turn, round, t, avoidance, encoder, there)
-    return {there.ids[i]: place for i, place in there.places.items()} | there.rests
+    return there.places
 
 # %% ../../nbs/malp/02_triage.ipynb #18b3c51e
 def executive(

@@ -96,15 +96,14 @@ def lora_model(
         return get_peft_model(model, config)
 
 # %% ../../nbs/train/03_adapters.ipynb #e8c79820
+def _lora(model: Any) -> dict[str, Any]:
+    return {n.replace(".default.weight", ".weight"): p for n, p in model.named_parameters() if ".lora_" in n}
+
 def lora_weights(
     model: Any,  # from `lora_model`
 ) -> dict[str, np.ndarray]:  # float32, by peft's names
     "The adapter's numbers as they are now."
-    return {
-        name.replace(".default.weight", ".weight"): p.detach().float().cpu().numpy().copy()
-        for name, p in model.named_parameters()
-        if ".lora_" in name
-    }
+    return {name: p.detach().float().cpu().numpy().copy() for name, p in _lora(model).items()}
 
 # %% ../../nbs/train/03_adapters.ipynb #ebfd5dd3
 def set_lora_weights(
@@ -113,7 +112,7 @@ def set_lora_weights(
 ):
     "Put an adapter's numbers into a model. Raises `AdapterError` where they don't fit."
     import torch
-    own = {name.replace(".default.weight", ".weight"): p for name, p in model.named_parameters() if ".lora_" in name}
+    own = _lora(model)
     if {k: p.shape for k, p in own.items()} != {k: w.shape for k, w in weights.items()}:
         raise AdapterError("these weights are of another shape than the model's adapter; give both the same LoraShape")
     with torch.no_grad():
@@ -247,9 +246,9 @@ def save(
     """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
     `ValueError` for more than 2 MB or a stale `mark`."""
     content = pack(weights, card)
-    told = unpack(content)[1]
-    about = {k: v for k, v in told.items() if k != "digest"}
-    return self.store.put_adapter(user, content, told["base"], told["digest"], about, "lora", mark=mark)
+    about = unpack(content)[1]
+    digest = about.pop("digest")
+    return self.store.put_adapter(user, content, about["base"], digest, about, "lora", mark=mark)
 
 # %% ../../nbs/train/03_adapters.ipynb #554b54a8
 @patch
@@ -400,18 +399,16 @@ def adapter(self: PersonalLM, user: str | None) -> LoadedAdapter | None:
     saved = None if user is None else self.adapters.card(user)
     if saved is None: return self.unload(user)
     model = self.lm.load()[0]
+    base = base_digest(model)
+    with self._guard: kept = self._kept.get(user)
+    if not kept or (kept.digest, kept.base) != (saved.digest, base):
+        try: kept = fitted(model, *self.adapters.load(user, base, self.lm.name))
+        except LookupError: return self.unload(user)      # forgotten since
     with self._guard:
-        kept = self._kept.get(user)
-        if kept and kept.digest == saved.digest and kept.base == base_digest(model):
-            self._kept.move_to_end(user)
-            return kept
-    try: new = fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
-    except LookupError: return self.unload(user)      # forgotten since
-    with self._guard:
-        self._kept[user] = new
+        self._kept[user] = kept
         self._kept.move_to_end(user)
         while len(self._kept) > self.loaded: self._kept.popitem(last=False)
-    return new
+    return kept
 
 # %% ../../nbs/train/03_adapters.ipynb #88ef2fe6
 @patch

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 
 from ..files import write_file
+from ..records import check_counts, check_shares
 from .sequences import TokenRow, batches_of, readings, shares, together
 
 # %% ../../nbs/train/02_loop.ipynb #3f73d19b
@@ -52,17 +53,14 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("epochs", "batch", "room"):
-            if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("look_every", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be 1 or more, or None; got {value}")
+        optional = [name for name in ("look_every", "patience") if getattr(self, name) is not None]
+        check_counts(self, dict.fromkeys(["epochs", "batch", "room", *optional], 1))
+        check_shares(self, "warmup")
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more, got {self.weight_decay}")
-        if not 0 <= self.warmup <= 1: raise ValueError(f"warmup must lie in 0..1, got {self.warmup}")
 
 # %% ../../nbs/train/02_loop.ipynb #335afa13
 def trainable(
@@ -114,10 +112,7 @@ class _Run:
 def copy(self: _Run) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
 
 @patch
-def put(self: _Run, values: dict[str, Any]):
-    import torch
-    with torch.no_grad():
-        for n, p in self.weights.items(): p.copy_(values[n])
+def put(self: _Run, values: dict[str, Any]): self.objective.load_state_dict(values, strict=False)
 
 # %% ../../nbs/train/02_loop.ipynb #a5b377d3
 @patch
@@ -134,7 +129,7 @@ def losses(self: _Run, examples: Sequence[TokenRow], what: str) -> Iterator[tupl
 @patch
 def over_all(self: _Run, tensor: Any) -> Any:
     "Added up over all processes."
-    return self.accelerator.reduce(tensor.to(self.device), "sum") if self.accelerator.num_processes > 1 else tensor
+    return self.accelerator.reduce(tensor.to(self.device), "sum")
 
 # %% ../../nbs/train/02_loop.ipynb #cbacabe2
 def _step(run: _Run, rows: Sequence[TokenRow], number: int) -> float:
@@ -161,13 +156,10 @@ def _step(run: _Run, rows: Sequence[TokenRow], number: int) -> float:
 def _divide(run: _Run, total: Any) -> float:
     "Sum gradients and losses over all processes, and divide them by the targets of the whole step."
     import torch
-    weights = list(run.weights.values())
-    for p in weights: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     loss, n = run.over_all(total).tolist()
-    gradients = [p.grad for p in weights]
-    if run.accelerator.num_processes > 1:
-        gradients = run.over_all(torch.cat([g.flatten() for g in gradients])).split([p.numel() for p in weights])
-    for p, gradient in zip(weights, gradients): p.grad = gradient.view_as(p)/max(1., n)
+    for p in run.weights.values():
+        mine = torch.zeros_like(p) if p.grad is None else p.grad
+        p.grad = run.over_all(mine)/max(1., n)
     return loss/n if n else 0.
 
 # %% ../../nbs/train/02_loop.ipynb #50858c2b
@@ -236,16 +228,14 @@ def _key(run: _Run) -> str:
     return h.hexdigest()
 
 # %% ../../nbs/train/02_loop.ipynb #2a5eef9e
+_RESUMED = ("curve", "best", "since", "stopped")   # what a checkpoint holds of a run as it is
+
 def _state(run: _Run) -> bytes:
     import torch
     out = io.BytesIO()
-    torch.save(
-        {
-            "key": _key(run), "weights": run.copy(), "optimizer": run.optimizer.state_dict(),
-            "schedule": run.schedule.state_dict(), "curve": run.curve, "best": run.best, "since": run.since,
-            "stopped": run.stopped},
-        out,
-    )
+    held = {name: getattr(run, name) for name in _RESUMED}
+    states = {"optimizer": run.optimizer.state_dict(), "schedule": run.schedule.state_dict()}
+    torch.save({"key": _key(run), "weights": run.copy(), **states, **held}, out)
     return out.getvalue()
 
 # %% ../../nbs/train/02_loop.ipynb #91de7003
@@ -268,8 +258,8 @@ def _take_up(run: _Run, content: bytes | None):
         )
     run.put(held["weights"])
     run.optimizer.load_state_dict(held["optimizer"]); run.schedule.load_state_dict(held["schedule"])
-    run.curve, run.best, run.since, run.stopped, run.resumed = (
-        held["curve"], tuple(held["best"]), held["since"], held["stopped"], held["curve"][-1]["step"])
+    for name in _RESUMED: setattr(run, name, held[name])
+    run.resumed = run.curve[-1]["step"]
 
 # %% ../../nbs/train/02_loop.ipynb #3fcfb722
 @dataclass(frozen=True)
@@ -300,7 +290,7 @@ def peak_mb(device: Any = None) -> float:   # nan where it can't be had; of a CU
 def _order(run: _Run) -> Iterator[list[TokenRow]]:
     "The examples of each step, from the first to the last."
     for epoch in range(run.settings.epochs):
-        for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch):
+        for rows in batches_of(run.examples, run.settings.batch, run.settings.seed, epoch):
             yield [run.examples[i] for i in rows]
 
 # %% ../../nbs/train/02_loop.ipynb #f6485f72

@@ -75,7 +75,8 @@ class Life(RuleBasedStateMachine):
     @rule(i=st.integers(0, 1), who=st.sampled_from(USERS))
     def say_again(self, i, who):
         id, turn = self.ids[i], new_id("t")
-        independent = all(e[0] != who for e in self.lived[id])
+        theirs = [e[3] for e in self.lived[id] if e[0] == who]
+        independent = not theirs or [o for o in theirs if o is not None][-1:] == [False]    # or they change their mind
         assert said_again(self.store, DOMAIN, id, turn, who, self.at) is independent
         if independent: self.lived[id].append([who, turn, False, True])
 

@@ -690,14 +690,16 @@ def said_again(
     by: str,
     at: datetime | None = None,  # now
     alias: str = "",             # their pseudonym, where the name isn't known
-) -> bool:                       # False: they were shown it, or confirmed it before
+) -> bool:                       # False: they were shown it, or confirmed it, and didn't call it wrong since
     """Count a confirmation by somebody who said the same unasked (ours; MARK, abstract: patterns).
     Raises `NotFound`."""
     who = alias or store.alias(check_user(by))
     with store.transaction(owner):
         memory = store.get(owner, memory_id)
         record = record_of(store.events(owner, [memory_id]), memory_id)
-        if any(r.by == who or r.turn == turn for r in record): return False
+        theirs = [r.outcome for r in record if r.by == who]
+        changed = next((o for o in reversed(theirs) if o is not None), True) is False     # they change their mind
+        if any(r.turn == turn for r in record) or theirs and not changed: return False
         _judged(store, memory, Recall(turn, who, False), True, at, SAID_AGAIN)
     return True
 

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
+from tqdm.auto import tqdm
 
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, sessions, years_rows)
@@ -110,7 +111,6 @@ def ask_row(talk: ArenaConversation, ask: Ask) -> dict[str, Any]:
 def run_values(
     talks: Sequence[ArenaConversation], makers: Mapping[str, Maker], progress: bool = True) -> dict[str, Any]:
     "Values of each entrant: a list for each measure, in the order of the questions; None where it doesn't fit."
-    from tqdm.auto import tqdm
     rows, values, costs = [ask_row(t, a) for t in talks for a in t.asks], {}, {}
     bar = tqdm(total=len(talks)*len(makers), desc="arena", unit=" talks", disable=not progress)
     for name, make in makers.items():

@@ -23,6 +23,9 @@ from ..search.bm25 import singular, tokenize
 from ..reading.notes import Round
 from ..experiments.malp.recall import memorybank_cases
 from ..malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn, load_locomo, rounds_of
+from ..reading.examples import hands_of, voices
+from ..malp.patients import simulate, profile_questions
+from ..widgets.draw.frames import read_turns
 
 # %% ../../nbs/arena/01_sets.ipynb #714d7537
 @dataclass(frozen=True)
@@ -149,7 +152,6 @@ def _lines(path: str | Path) -> list[dict[str, Any]]:
 
 def voices_talks(path: str | Path | None = None, each: int = 3) -> list[ArenaConversation]:
     "Conversations of hands that trained nothing, one of each after the other; or of a folder of that form."
-    from memkit.reading.examples import hands_of, voices
     if path: rows = [r for p in sorted(Path(path).glob("**/conversations.jsonl")) for r in _lines(p)]
     else: rows = voices(hands_of("conversations", sealed=True), "conversations")
     of_hand = [list(of)[:each] for _, of in groupby(rows, lambda r: r["hand"])]
@@ -157,7 +159,6 @@ def voices_talks(path: str | Path | None = None, each: int = 3) -> list[ArenaCon
 
 def long_talks(path: str | Path | None = None) -> list[ArenaConversation]:
     "Histories of a year by hands that trained nothing: of one person, and of two friends; or a file of that form."
-    from memkit.reading.examples import hands_of, voices
     if path: rows = _lines(path)
     else: rows = [r for kind in ("long", "friends") for r in voices(hands_of(kind, sealed=True), kind)]
     return [_voice(r, "long") for r in rows]
@@ -181,13 +182,11 @@ def _voice(row: Mapping, set: str) -> ArenaConversation:
 # %% ../../nbs/arena/01_sets.ipynb #cf397c10
 def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -> list[ArenaConversation]:
     "Simulated patients, drawn by rule from memkit's own phrases (the half that trained nothing)."
-    from memkit.malp.patients import simulate
     if path: raise ValueError("simulated patients are drawn by rule; leave the path out")
     return [_patient(p) for p in simulate(users, seed=20, n_visits=visits)]
 
 # %% ../../nbs/arena/01_sets.ipynb #525f258f
 def _patient(p) -> ArenaConversation:
-    from memkit.malp.patients import profile_questions
     turn = {(r.id, who): f"{r.id}:{who[0]}" for v in p.visits for r in v.rounds for who in ("user", "assistant")}
     turns, rounds = [], []
     for n, v in enumerate(p.visits, 1):
@@ -241,7 +240,6 @@ def _longmemeval_talk(r: Mapping) -> ArenaConversation:
 # %% ../../nbs/arena/01_sets.ipynb #4a58e6cb
 def own_export(path: str | Path | None = None) -> list[ArenaConversation]:
     "A dialogue that a chat exported, with the questions beside it."
-    from memkit.widgets.draw.frames import read_turns
     if not path: raise FileNotFoundError("a file of your own, with --path")
     kept, beside = read_turns(path), Path(path).with_suffix(".questions.jsonl")
     said = [(t.session, t.text, t.answer, t.at) for t in kept]

@@ -25,6 +25,10 @@ from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, peak_mb, rate, train
 from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
+from ..malp.patients import simulate
+from ..train.adapters import (
+    LoraShape, lora_model, random_layers, lora_weights, AdapterStore, base_digest, PersonalLM, pack, unpack)
+from ..models.local import LocalLM, embedded_folder, pad_left, fast_dtype
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373
 KINDS = ("visits", "rounds")
@@ -39,7 +43,6 @@ def material(
     tokenizer: Any,
 ) -> list[TokenRow]:
     "Dialogues of simulated patients that no experiment scores, as examples (ours)."
-    from memkit.malp.patients import simulate
     patients = simulate(max(1, n//(20 if kind == "visits" else 80)) + 1, split="train")
     visits = [[_said(r.user, r.assistant) for r in v.rounds] for p in patients for v in p.visits]
     if kind == "visits": talks = [sum(rounds, []) for rounds in visits]
@@ -122,8 +125,6 @@ def measure(
     tiny: bool = False,  # a model with random weights, for a trial
 ) -> dict[str, Any]:     # losses; tokens, seconds and processor seconds of each step but the first; peak_mb
     "Train a LoRA on half of the layers in this process (MaLP §2.4.2, §4.1: r 8, alpha 32)."
-    from memkit.train.adapters import LoraShape, lora_model, random_layers
-    from memkit.models.local import LocalLM, embedded_folder
     from transformers import AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
     model = _tiny_model(len(tokenizer)) if tiny else LocalLM.embedded(device="cpu").load()[0]
@@ -216,7 +217,6 @@ def made_up_weights(
     users: int,
 ) -> list[dict[str, np.ndarray]]:  # by peft's names
     "Random weights for each user, of a size that changes what a model says (ours)."
-    from memkit.train.adapters import lora_model, lora_weights
     peft = lora_model(model, shape)
     sizes = {n: w.shape for n, w in lora_weights(peft).items()}
     peft.unload()
@@ -265,7 +265,6 @@ def _switching(lm: Any, names: Sequence[str], tokens: int) -> Callable:
 # %% ../../nbs/benchmarks/03_models.ipynb #e6bc92a4
 def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
     import torch
-    from memkit.models.local import pad_left
     model, tokenizer = lm.load()
     def answer(requests):
         ids, mask = pad_left(
@@ -280,14 +279,12 @@ def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
 
 # %% ../../nbs/benchmarks/03_models.ipynb #570red00
 def _embedded(dtype: str) -> Any:
-    from memkit.models.local import LocalLM
     return LocalLM.embedded(device="cpu", dtype=dtype)
 
 USERS = 16
 
 def _stored(memories: Any, dtype: str) -> tuple[Any, Any, Any, list[dict[str, np.ndarray]]]:
     "A model, a store of its users' adapters in a MemoryStore, their shape and their weights."
-    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
     lm, shape = _embedded(dtype), LoraShape(layers=random_layers(30))
     weights, store = made_up_weights(lm.load()[0], shape, USERS), AdapterStore(memories)
     for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
@@ -299,9 +296,7 @@ def requests_row(
     size: BenchSize,
 ) -> BenchRow:
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
-    from memkit.models.local import LocalLM
     from memkit.store.store import MemoryStore
-    from memkit.train.adapters import PersonalLM
     (lm, store, shape, weights), peer = _stored(MemoryStore(":memory:"), dtype), _embedded(dtype)
     names, personal = [f"u{i}" for i in range(USERS)], PersonalLM(lm, store, loaded=USERS, batch_size=USERS)
     peft = LocalLM.wrap(peft_of(peer.load()[0], shape, weights), peer.load()[1], "peft")
@@ -321,7 +316,6 @@ def _ready_row(
     lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
 ) -> BenchRow:
     "An adapter that isn't in memory, until it can answer."
-    from memkit.train.adapters import PersonalLM
     one, model, folder = PersonalLM(lm, store, loaded=1), peer.load()[0], room.folder/"peft"
     saved = peft_of(model, shape, weights)
     saved.save_pretrained(folder)
@@ -341,7 +335,6 @@ def _read_row(
     lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
 ) -> BenchRow:
     "The bytes of an adapter, from the store and as a plain file."
-    from memkit.train.adapters import base_digest, pack, unpack
     base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
     for f, w in zip(files, weights): f.write_bytes(pack(w, {"base": base, "shape": shape}))
     arms = [
@@ -360,7 +353,6 @@ def load_rows(
     room: Room,
 ) -> Iterator[BenchRow]:
     "Having a user's adapter ready, and reading its bytes (ours)."
-    from memkit.models.local import fast_dtype
     from memkit.store.store import MemoryStore
     dtype, memories = fast_dtype("cpu"), room.stack.enter_context(MemoryStore(room.folder/"store.db"))
     lm, store, shape, weights = _stored(memories, dtype)
@@ -374,7 +366,6 @@ def adapter_rows(
 ) -> Iterator[BenchRow]:
     "Rows about users' adapters on the embedded model, in fp32 and in the faster format where this machine has one."
     import torch
-    from memkit.models.local import fast_dtype
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     torch.set_num_threads(1)
     for dtype in dict.fromkeys((fast_dtype("cpu"), "float32")): yield requests_row(dtype, size)

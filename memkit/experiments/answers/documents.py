@@ -10,6 +10,7 @@ __all__ = ['SEALED_HAND', 'COLLECTIONS', 'consumer_questions', 'own_questions', 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from tqdm.auto import tqdm
 
 from ...answer.from_documents import (
     answered_weights, from_documents, is_furniture, load_passages, probability_answered, answerable_features)
@@ -120,7 +121,6 @@ def answer_items(
     progress: bool = False,
 ) -> TableRows:
     "The answer to each question, and its documents."
-    from tqdm.auto import tqdm
     out = []
     for a in tqdm(asked, disable=not progress):
         hits = retriever.search(a.text, 5)

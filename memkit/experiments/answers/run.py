@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import Evidence, Scorer, load_scorer
@@ -27,6 +28,8 @@ from ...reading.facts import reading_of
 from ...reading.reader import load_reader
 from ...records import Message, utc_now
 from ...search.embedders import load_embedder
+from ...turn.assistants import design as design_of, open_assistant
+from ...models.local import LocalLM
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -72,7 +75,6 @@ class ForQuestions:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #5d46d4f8
 def _opened(design: str, lm: ForQuestions, answers: str, **more):
-    from memkit.turn.assistants import design as design_of, open_assistant
     settings = design_of(design).Settings(answers=answers, **more)
     return open_assistant(design, store=":memory:", model=lm, settings=settings, prompted=lm.always)
 
@@ -98,8 +100,6 @@ def conversation_items(
     **settings,                        # more of the design's own
 ) -> TableRows:
     "A design's answer to each question of these writers, through its public calls."
-    from memkit.models.local import LocalLM
-    from tqdm.auto import tqdm
     lm, out = ForQuestions(model or LocalLM.embedded(), prompted), []
     rows = [r for r in voices(hands, "conversations") if only is None or r["id"] in only]
     for row in tqdm(rows, desc=f"{design}, {answers}", disable=not progress):
@@ -163,7 +163,6 @@ def shown_items(
     progress: bool = False,
 ) -> dict[str, TableRows]:   # by what is in the prompt
     "A language model's answers with no, random, or all messages of a conversation in the prompt."
-    from tqdm.auto import tqdm
     out, rng = {f"model alone, {name}": [] for name in SHOWN}, random.Random(0)
     every = [c for c in cases(hands) if only is None or c.id in only]
     for c in tqdm(every, desc="model alone", disable=not progress):
@@ -269,7 +268,6 @@ def run_answers(
     prompted: bool = False,           # the model also reads and takes notes; it must be able to write JSON
 ) -> Result:                          # as every experiment's result
     "Later questions about conversations by other people. Full: two hours on one core."
-    from memkit.models.local import LocalLM
     started, size, model = utc_now(), FULL if full else QUICK, model or LocalLM.embedded()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
     designs = {f"{d}, {way}": conversation_items(hands, d, way, model, progress, prompted, drawn(hands, size[way]))

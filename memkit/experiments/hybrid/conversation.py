@@ -16,14 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...models.embed import Embedder, Remembered, with_title
 from ...search.fusion import rrf
 from ...search.documents import FusedRetriever, RetrieveSettings, split_sentences
 from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
-from .retrieval import FORMS, Base, draw_questions, base_questions, topic_key, parts, split_of
-from ..result import TableRows, figure
+from .retrieval import (
+    FORMS, Base, draw_questions, base_questions, topic_key, parts, split_of)
+from ..result import TableRows, figure, new_store
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ...hybrid.memory import MemorySettings, prepare_question
@@ -450,8 +452,7 @@ def follow_up_rows(
 ) -> TableRows:
     """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
     is recalled."""
-    from memkit.store.store import MemoryStore
-    bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
+    bots = {name: HybridChatbot(retriever, None, new_store(), retriever.dense.embedder, settings=s,
                                 calibration=load_calibration("")) for name, s in CONDITIONS.items()}
     out = []
     for i, d in enumerate(progress(played)):
@@ -474,7 +475,6 @@ def fallback_and_follow_up_rows(
 ) -> TableRows:
     """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
     full MedQuAD takes several."""
-    from tqdm import tqdm
     topics, n, turns = FULL if full else QUICK
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))
     held = hold_out(documents, topics, seed)

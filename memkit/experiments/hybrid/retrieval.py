@@ -18,8 +18,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ...evaluate.intervals import paired, rank_scores
-from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
+from ...evaluate.intervals import paired, rank_scores, BERT, BERT_ENCODER, bert_score
 from ..result import TableRows, figure
 from ...files import own_data, own_rows, public_data
 from ...hybrid import read_corpus

@@ -23,6 +23,7 @@ from typing import Any, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from tqdm.auto import tqdm
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
 from ...evaluate.intervals import (
@@ -31,8 +32,8 @@ from .conversation import fallback_and_follow_up_rows
 from .retrieval import (
     AskedDocument, draw_questions, experiment_corpus, retrieval_rows, topic_key)
 from ..result import (
-    Card, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals, legend_below, table_number,
-    number_table, of_paper, provenance, result, rows_of, sheet)
+    Axes, Card, Figure, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals,
+    legend_below, new_store, table_number, number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, without_citations
 from ...hybrid.fallback import Calibration
@@ -46,8 +47,6 @@ from ...turn.prompt import shorten
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #a25654cf
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5855acb5
@@ -297,7 +296,6 @@ def answer_all(
     progress: bool = True,
 ) -> dict[str, list[Answer]]:  # by condition, in the order of `items`
     "Ask every chatbot every question."
-    from tqdm import tqdm
     bar = tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True)
     answers = {name: [answer_with(bot, item, before(item)) for item in items] for name, (bot, before) in bar}
     beginnings = [first_words(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]
@@ -420,8 +418,7 @@ def generation_rows(
     progress: bool = True,
 ) -> TableRows:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
-    from memkit.store.store import MemoryStore
-    with MemoryStore(":memory:") as store:
+    with new_store() as store:
         answers = answer_all(conditions(parts, store, seed), items, progress)
     scores = {name: score(a, items, lm, given and name.startswith(PAPERS)) for name, a in answers.items()}
     return [*table_1_rows(scores), *table_2_rows(scores), *figure_3_rows(scores), *recall_rows(parts, items)]
@@ -432,8 +429,7 @@ def recall_rows(
     items: Sequence[ExamQuestion],
 ) -> TableRows:
     "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
-    from memkit.store.store import MemoryStore
-    with MemoryStore(":memory:") as store:
+    with new_store() as store:
         bot = HybridChatbot(parts.papers, silent(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)
         seen = np.array([answer_with(bot, i, i.elsewhere).recalled for i in items], float)
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
@@ -516,7 +512,7 @@ def figure_2(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d54cb46a
 _THIRD = {HYBRID: ("blue", "o", 1.5), PAPERS: ("orange", "s", 2.2)}   # colour, marker, the mean's place
 
-def _scores(axes: "Axes", c: Palette, scores: Mapping[str, Sequence[float]]):
+def _scores(axes: Axes, c: Palette, scores: Mapping[str, Sequence[float]]):
     "The two scores of each question, and the means on the right."
     axes.vlines(range(1, len(scores[HYBRID]) + 1), *scores.values(), color=c["faint"], linewidth=1)
     for who, (colour, mark, away) in _THIRD.items():
@@ -543,7 +539,7 @@ def figure_3(
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
-    def draw(c: Palette) -> "Figure":
+    def draw(c: Palette) -> Figure:
         figure = sheet(3.8)
         axes = figure.subplots()
         _scores(axes, c, scores)

@@ -4,22 +4,24 @@
 
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
-           'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
-           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'ModelQuestion', 'draw_items', 'item_prompt',
-           'answer_all', 'best_memory', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows',
-           'chosen_styles', 'raised_above', 'label_scores', 'nearest_style', 'style_examples', 'other_words',
-           'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'style_rows', 'response_scores',
-           'response_rows', 'weights_rows', 'figure_4_rows', 'curve_values']
+           'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'Example', 'BY_EXAMPLE',
+           'BY_DESCRIPTION', 'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'SCORES', 'query_gold', 'ModelQuestion', 'Studies',
+           'draw_items', 'item_prompt', 'answer_all', 'best_memory', 'paper_2', 'table_5_rows', 'pairs_of',
+           'table_2_rows', 'qa_rows', 'chosen_styles', 'raised_above', 'label_scores', 'nearest_style',
+           'style_examples', 'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples',
+           'style_rows', 'response_scores', 'response_rows', 'weights_rows', 'after_rounds']
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8a7f84fd
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 from typing import Any
 
 import numpy as np
-from fastcore.basics import chunked
+from fastcore.basics import chunked, patch
+from tqdm.auto import tqdm
 
 from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
 from ...evaluate.judge import Gold, RubricScore, rubric, pair_verdict, win_rate
@@ -70,6 +72,23 @@ class ModelQuestion:
     reference: str = ""      # the answer a person would give, or the label
     gold: Gold | None = None # of a response
 
+# %% ../../../nbs/experiments/malp/02_answers.ipynb #bc1e3170
+@dataclass(frozen=True)
+class Studies:
+    "What is asked, and what all patients' memories recall, before any model answers."
+    questions: Sequence[PatientQuestion]
+    items: Sequence[ModelQuestion]                            # what a model is asked, of the first patients only
+    memories: Mapping[str, Mapping[str, DialogueMemory]]      # by patient and name
+    recalled: dict[tuple[str, int, str, str], Sequence[Hit]]   # memory, visits, patient, query
+
+    def asked(self, *kinds: str) -> list[ModelQuestion]:   # (): all but the preference
+        "What a model is asked, of these kinds."
+        return [i for i in self.items if (i.kind in kinds if kinds else i.kind != "preference")]
+
+    def hits(self, memory: str, visits: int, item: ModelQuestion, query: str = "") -> Sequence[Hit]:
+        "What a memory recalls for a question, or for another `query` of its patient."
+        return self.recalled[memory, visits, item.patient, query or item.text]
+
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #17b1caf9
 STYLE_QUERY = "How does this user like to be answered?"
 
@@ -108,6 +127,12 @@ def item_prompt(
     asked = WAYS_TO_ASK[item.kind].format(item.text)
     return prompt_for(MalpAssistant(memory, model, SETTINGS), item.patient, asked, hits).messages
 
+# %% ../../../nbs/experiments/malp/02_answers.ipynb #df032bad
+@patch
+def prompt(self: Studies, memory: str, visits: int, item: ModelQuestion, model: LanguageModel) -> tuple[Message, ...]:
+    "What the model reads with what a memory recalls."
+    return item_prompt(self.memories[item.patient][memory], model, item, self.hits(memory, visits, item))
+
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #d7f0f0f6
 Key = tuple[str, int, str]   # memory, visits studied, item
 
@@ -118,7 +143,6 @@ def answer_all(
     progress: bool = True,
 ) -> dict[Key, str]:
     "The model's greedy answers; the same prompt is answered once (ours). Raises what `generate` raises."
-    from tqdm.auto import tqdm
     different = sorted(
         {tuple(p) for p in prompts.values()}, key=lambda p: (sum(len(m.text) for m in p), model.render(p))
     )
@@ -261,6 +285,7 @@ LABELS = {
     "plain words": " in plain, simple words", "step by step": " step by step",
     "with figures": " with numbers and figures"}
 STYLE_LEAD = "You like answers that are"
+Example = tuple[str, Sequence[str]]   # a question, and an answer in each of PREFERENCES
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #17fb2245
 def label_scores(
@@ -291,7 +316,7 @@ def nearest_style(
 def style_examples(
     n: int,
     half: str = "train",   # of the knowledge: the one that these patients' doctors don't speak from
-) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
+) -> list[Example]:
     "New questions, answered as a doctor would in every style."
     some, comfort = Random(0).sample(knowledge(half), n), [
         s for f in families("style reassuring", "comfort", half) for s in f.say
@@ -303,7 +328,7 @@ def style_examples(
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #1d9d5e4a
 def other_words(
     n: int | None = None,  # at most
-) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
+) -> list[Example]:
     "Questions with the same advice in every style, as no simulated doctor puts it (ours; from style_answers.json)."
     found = json.loads(own_data("style_answers.json").read_text("utf-8"))["questions"]
     return [(q["question"], [q["answers"][p] for p in PREFERENCES]) for q in found[:n]]
@@ -338,7 +363,7 @@ def mean_scores(
 def example_scores(
     model: Any,
     prompts: Mapping[Key, Sequence[Sequence[Message]]],  # for each item a prompt for each example
-    examples: Sequence[tuple[str, Sequence[str]]],
+    examples: Sequence[Example],
     seen: dict | None = None,       # of this model: what it has scored already
 ) -> dict[Key, np.ndarray]:         # [examples, PREFERENCES]
     "How likely the model finds an answer in each style to each question."
@@ -408,31 +433,27 @@ def weights_rows(
     return [figure("Table 2", row, task, None, paper_2(row, task)[0], note=why) for row in rows for task in TASKS]
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #c34fbcca
-CURVES = {"rubric total, of 10": "response", "Profile QA ROUGE-L": "profile", "sentence among 5, profile": "profile"}
+CURVES = ("rubric total, of 10", "Profile QA ROUGE-L", "sentence among 5, profile")
+SCORES = {   # of an answer: what it answers, and its value
+    CURVES[0]: ("response", lambda said, i: rubric(said, i.gold).total),
+    CURVES[1]: ("profile", lambda said, i: rouge_l([said], [i.reference])[0]),
+    BY_EXAMPLE: ("preference", lambda said, i: float(said == i.reference))}
 
-def figure_4_rows(
-    values: Mapping[tuple[str, int, str], Sequence[float]],   # memory, rounds studied, one of CURVES
-    groups: Mapping[str, Sequence[str]],                      # one of CURVES -> patient of each value
+def after_rounds(
+    table: str,
+    studies: Studies,
+    given: Mapping[Key, str],   # answers, and chosen styles
+    names: Sequence[str],
+    metrics: Sequence[str],     # some of SCORES
+    after: Sequence[int],       # visits
+    rounds: int,                # in a visit
 ) -> TableRows:
-    "Quality by the number of rounds studied (MaLP §4.5, Figure 4)."
-    return [
-        figure(
-            "Figure 4", name, f"{metric}, after {rounds} rounds", bootstrap(v, groups=groups[metric]),
-            control=name in CONTROLS)
-        for (name, rounds, metric), v in values.items()
-    ]
-
-# %% ../../../nbs/experiments/malp/02_answers.ipynb #8d874959
-def curve_values(
-    items: Sequence[ModelQuestion],
-    answers: Mapping[Key, str],
-    rounds: int,          # in a visit
-) -> dict[tuple[str, int, str], list[float]]:
-    "The two curves that a language model draws."
-    scores, out = response_scores(items, answers), {}
-    profile, response = ([i for i in items if i.kind == kind] for kind in ("profile", "response"))
-    for name, visits in dict.fromkeys(key[:2] for key in answers):
-        said = [answers[name, visits, i.id] for i in profile]
-        out[name, visits*rounds, "rubric total, of 10"] = [scores[name, visits, i.id].total for i in response]
-        out[name, visits*rounds, "Profile QA ROUGE-L"] = rouge_l(said, [i.reference for i in profile]).tolist()
-    return out
+    "Quality by the number of rounds studied (MaLP §4.5, Figure 4), where every item was answered."
+    rows = []
+    for n, name, metric in product(after, names, metrics):
+        kind, score = SCORES[metric]
+        some = studies.asked(kind)
+        if not some or any((name, n, i.id) not in given for i in some): continue
+        values = bootstrap([score(given[name, n, i.id], i) for i in some], groups=[i.patient for i in some])
+        rows.append(figure(table, name, f"{metric}, after {n*rounds} rounds", values))
+    return rows

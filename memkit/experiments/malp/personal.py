@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...evaluate.intervals import paired
 from ..result import Result, TableRows, figure, provenance, result
@@ -113,7 +114,6 @@ def others_of(people: Sequence[Person], i: int) -> tuple[int, int]:
 def readings_of(lm: LocalLM, people: Sequence[Person], settings: LoraSettings = SETTINGS,
                 progress: bool = True) -> list[dict[str, dict[str, float]]]:   # by person, whose weights, measure
     "Train everybody's weights, and read everybody with four models."
-    from tqdm.auto import tqdm
     trained = [personal_weights(lm, p, settings) for p in tqdm(people, desc="weights", disable=not progress)]
     model, _ = lm.load()
     out = [{WHOSE[0]: measures_of(model, p)} for p in people]

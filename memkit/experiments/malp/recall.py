@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
-from ..result import TableRows, figure
+from ..result import TableRows, figure, new_store
 from ...files import own_data, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
@@ -35,10 +36,6 @@ from ...records import Hit, Memory
 from ...search.bm25 import BM25
 from ...search.fusion import rrf
 from ...search.memories import RecallSettings
-
-# %% ../../../nbs/experiments/malp/01_recall.ipynb #263c6e13
-if TYPE_CHECKING:
-    from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #e00d8254
 @dataclass(frozen=True)
@@ -136,7 +133,6 @@ TURN_CONTROLS = (YARDSTICK, WITH_NAMES, BY_WORDS, "random memory")
 def evidence_systems(
     case: RecallCase,
     embedder: Embedder,
-    new_store: Callable[[], "MemoryStore"],
 ) -> dict[str, Ranker]:
     "Rankers by name; DPeM reads the conversation with each of its ways to recall, with the note taker that ships."
     c, taken = case.conversation, CachedCoordinator(EmbeddedCoordinator())
@@ -180,12 +176,10 @@ def evidence_rows(
 ) -> TableRows:  # rows for `result`
     """Recall of evidence among the first five turns, by conversation (LoCoMo) or all users together (MemoryBank), and
     DPeM less the yardsticks, in pairs."""
-    from memkit.store.store import MemoryStore
-    from tqdm.auto import tqdm
     values: dict[str, dict[str, list[float]]] = {}
     for case in tqdm(cases, desc="evidence", unit=" conversations", disable=not progress):
         group = values.setdefault(case.conversation.id if case.data == "LoCoMo" else case.data, {})
-        for name, ranker in evidence_systems(case, embedder, lambda: MemoryStore(":memory:")).items():
+        for name, ranker in evidence_systems(case, embedder).items():
             ranked, evidence = [ranker(q.question) for q in case.questions], [q.evidence for q in case.questions]
             group.setdefault(name, []).extend(rank_scores(ranked, evidence, ["R@5"])["R@5"].tolist())
     return [figure("Evidence", name, f"recall@5, {group}", v, control=name in TURN_CONTROLS)
@@ -216,7 +210,6 @@ class RankedRounds:
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #890961c6
 def malp_memories(
     embedder: Embedder,
-    new_store: Callable[[], "MemoryStore"],  # an empty one for each memory
 ) -> dict[str, DialogueMemory]:              # by name; the last two learn with DPeM and with the history
     "MaLP's three settings without weights, DPeM to the letter, and three controls (MaLP §4.2)."
     notes = CachedCoordinator(EmbeddedCoordinator())

@@ -9,13 +9,13 @@ __all__ = ['CLASSICAL', 'HISTORY', 'TARGET', 'KEPT', 'figure_1', 'figure_2', 'ex
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #d5e5eb56
 from collections.abc import Mapping, Sequence
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ..result import (
-    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, table_number, number_table,
-    of_paper, papers_mark, provenance, result, rows_of, sheet)
+    Axes, BARS, Card, Figure, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below,
+    table_number, number_table, of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
@@ -30,10 +30,6 @@ from ...models.local import LocalLM
 from ...records import json_copy, utc_now
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #46befa6b
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
@@ -113,7 +109,7 @@ def figure_5(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
 def _draw_history(c: Palette, rated: Sequence[Rated], target: Any, scores: np.ndarray,
-                  shown: Sequence[Rated]) -> "Figure":
+                  shown: Sequence[Rated]) -> Figure:
     figure = sheet(3.7)
     axes = figure.subplots()
     axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
@@ -186,7 +182,7 @@ _SEVEN = {
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
 _APART, _BESIDE = .3, "Marks of one length: side by side."   # ratings or films
 
-def _panel(axes: "Axes", c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
+def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
     for i, name in enumerate(n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
@@ -204,7 +200,7 @@ def _error_picture(
     printed: Mapping[str, Mapping[int, float]], x: str, note: str, smooth: bool
 ) -> PaperPicture:
     "What predicts by reading on the left, with the paper's points; what predicts by numbers on the right."
-    def draw(c: Palette) -> "Figure":
+    def draw(c: Palette) -> Figure:
         figure = sheet(5.6)
         both = figure.subplots(1, 2, sharey=True)
         for axes, (title, looks) in zip(both, panels.items()):

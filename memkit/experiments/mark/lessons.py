@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from typing import Any, TYPE_CHECKING
+from time import perf_counter
 
 import numpy as np
 from fastcore.basics import patch
+from tqdm.auto import tqdm
 
-from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use
+from ...evaluate.coverage import (
+    SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use, figures, key_points, statements)
 from ...evaluate.intervals import bootstrap, share
-from ...evaluate.coverage import figures, key_points, statements
 from ..result import TableRows, figure
 from ...files import own_rows, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
@@ -446,7 +448,6 @@ def teach(
     progress: bool = True,
 ) -> tuple[list[bool], list[Lesson]]:   # which first answers were right, and the conversations about the others
     "Experiments 1 and 2: ask every question once, correct what is wrong (MARK §3.1.1, §3.1.2)."
-    from tqdm.auto import tqdm
     mixed = [shuffled(c, seed) for c in choices]
     picks = [
         picker.pick(c.question, c.options)
@@ -473,7 +474,6 @@ def learn(
     search: RefinedSearch,
 ) -> LearnedMemories:
     "Put the conversations into the search's store and let the builder read each (MARK §3.1.2)."
-    from time import perf_counter
     store, added, spent, exchanges = search.store, [], 0., 0
     for l in lessons:
         session = new_id("s")

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 
 import numpy as np
+from tqdm.auto import tqdm
 
+# %% ../../../nbs/experiments/reading/01_run.ipynb #47cb368f
 from ...evaluate.intervals import bootstrap, share
 from ..result import Result, TableRows, figure, provenance, result
 from ...models.lm import ScriptedLM
@@ -27,6 +29,14 @@ from ...reading.notes import Round, take_notes
 from ...reading.title_reader import load_title_reader
 from ...records import REPLACES, utc_now
 from ...search.embedders import load_embedder
+from ...mark import open_mark
+from ...maprec import open_map
+from ...maprec.request_parsing import parse_request
+from ...malp import open_malp
+from ...maprec.frames import FrameReader, Linker
+from ...maprec.items import own_catalogue
+from ...mark.corrections import CorrectionAgent
+from ...mark.refined import Conversation, Exchange
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a0f3d755
 def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
@@ -55,7 +65,6 @@ def _asked(mark, question: str) -> list[str]:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #4b332c00
 def correction_items(hand: str) -> TableRows:
     "MARK's result for each correction of a writer, through its public calls."
-    from memkit.mark import open_mark
     script, known, out, rows = [], {}, [], voices([hand], "corrections")
     with open_mark(":memory:", ScriptedLM(lambda messages: script.pop(0) if script else "I see.")) as mark:
         for i, r in enumerate(rows):
@@ -104,8 +113,6 @@ def _frame(row: Mapping, read, wanted) -> dict[str, bool]:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dad288ce
 def message_items(hand: str) -> TableRows:
     "MAP's result for each message of a writer, through its public calls."
-    from memkit.maprec import open_map
-    from memkit.maprec.request_parsing import parse_request
     out, reader = [], load_title_reader()
     with open_map(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
         items = tuple(a.catalogue)
@@ -143,7 +150,6 @@ def relation_items(hand: str) -> TableRows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3715b686
 def pair_items(hand: str) -> TableRows:
     "The results of MaLP's memory and of the reader alone for each pair of a writer, and the facts afterwards."
-    from memkit.malp import open_malp
     out = relation_items(hand)
     with open_malp(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
         for p, o in zip(voices([hand], "pairs"), out):
@@ -234,8 +240,6 @@ def _outcome(changes: Sequence, item) -> str:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #0acc05dc
 def title_items(hand: str) -> TableRows:
     "MAP's result for titles of its catalogue, written in many ways, in sentences of a writer."
-    from memkit.maprec.frames import FrameReader, Linker
-    from memkit.maprec.items import own_catalogue
     frames, rng, out = FrameReader(Linker(own_catalogue())), random.Random(f"0 {hand}"), []
     names = Counter(title_key(i.title) for i in frames.linker.items)
     media = Counter((title_key(i.title), i.domain) for i in frames.linker.items)
@@ -281,8 +285,6 @@ def gate_items(hand: str) -> TableRows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #b13fc5f2
 def _as_correction(text: str) -> str:   # '' where the agent shares nothing
     "What MARK's agent would share if this sentence were a user's correction."
-    from memkit.mark.corrections import CorrectionAgent
-    from memkit.mark.refined import Conversation, Exchange
     said = (("What applies here?", "I believe it is as usual."), (text, "You're right, thank you. Noted."))
     turns = [Exchange(turn=f"t{i}", question=q, answer=a, at=utc_now()) for i, (q, a) in enumerate(said)]
     return " ".join(m.text for m in CorrectionAgent().extract(Conversation(id="s", user="u", exchanges=turns)))
@@ -363,7 +365,6 @@ PARTS = {"corrections": correction_items, "messages": message_items, "pairs": pa
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
 def scored(hands: Sequence[str]) -> dict[str, list[dict]]:   # items by part
     "Score writers with memkit's reader."
-    from tqdm.auto import tqdm
     work, out = [(p, h) for p in PARTS for h in hands], {p: [] for p in PARTS}
     for part, hand in tqdm(work, desc="reading", unit=" hands"):
         if voices([hand], part): out[part] += PARTS[part](hand)

@@ -187,7 +187,7 @@ def _dialogue_lines() -> Iterable[str]:
 def past_sentences() -> tuple[str, ...]:
     "Sentences of more than three words, each once; of simulated patients where the public data isn't here."
     lines = list(_dialogue_lines())
-    if not lines: lines = [t.text for talk in load_set("patients").talks for t in talk.conversation.turns]
+    if not lines: lines = [t.text for talk in load_set("patients") for t in talk.conversation.turns]
     every = (s.strip() for line in lines if line for _, s in chat_sentences(line))
     return tuple(dict.fromkeys(s for s in every if len(s.split()) > 3))[:20_000]
 
@@ -252,8 +252,8 @@ def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
 # %% ../../nbs/arena/03_measures.ipynb #12a58f33
 def years_talk() -> ArenaConversation:
     "The first 80 turns of LoCoMo's second conversation; a simulated patient where it isn't here."
-    try: return first_part(load_set("locomo").talks[1], 80)
-    except (FileNotFoundError, IndexError): return first_part(load_set("patients").talks[0], 80)
+    try: return first_part(load_set("locomo")[1], 80)
+    except (FileNotFoundError, IndexError): return first_part(load_set("patients")[0], 80)
 
 # %% ../../nbs/arena/03_measures.ipynb #2c6db37e
 def years_rows(

@@ -331,7 +331,7 @@ def enter(
     talks: int = 2,
 ) -> Result:                    # a run of these talks, with all entrants
     "Let a memory of yours compete with a run on some of its conversations."
-    some, known = load_set(set, most=talks).talks, [a["digest"] for a in run["asks"]]
+    some, known = load_set(set, most=talks), [a["digest"] for a in run["asks"]]
     there = {ask_row(t, a)["digest"] for t in some for a in t.asks}
     keep = [i for i, digest in enumerate(known) if digest in there]
     if not keep: raise ValueError(f"the runs share no question: this one has none of these talks of {set}")

@@ -82,7 +82,7 @@ def forget_some(e: Entrant, talk: ArenaConversation, asks: Mapping[int, dict[str
 # %% ../../nbs/arena/04_run.ipynb #e7a663cf
 def obeyed_rows() -> TableRows:
     "How often the obeying reply is chosen with what an entrant shows; and with the preference itself, as a limit."
-    try: talks = load_set("prefeval").talks
+    try: talks = load_set("prefeval")
     except FileNotFoundError: return []
     found: dict[str, list[float]] = {}
     for talk in talks:
@@ -222,10 +222,10 @@ def arena_talks(
     quick = size == "quick"
     if path and not set: raise ValueError(f"say which form {path} has: --set locomo (or another set) beside --path")
     if set: return [first_part(t, 200) if quick and len(t.conversation.turns) > 200 else t
-                    for t in load_set(set, path, 2 if quick else None).talks], []
+                    for t in load_set(set, path, 2 if quick else None)], []
     talks, missing = [], []
     for name, (most, turns) in SIZES[size].items():
-        try: found = load_set(name, most=most).talks
+        try: found = load_set(name, most=most)
         except FileNotFoundError as e: missing.append(str(e)); continue
         talks += [first_part(t, turns) if turns else t for t in found]
     return talks, missing

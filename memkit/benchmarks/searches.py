@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WINDOW_WORDS', 'PASSAGES', 'LARGE', 'SAME', 'LABELS', 'sentence_runs', 'distinct_windows', 'BenchCorpus',
            'load_corpus', 'lexical_row', 'built', 'collection_of', 'chroma_hits', 'dense_rows', 'exactly', 'fused_row',
-           'retrieval', 'texts_of', 'embedding', 'label_row', 'reload_row', 'decode_row', 'llm']
+           'retrieval', 'texts_of', 'embedding', 'label_row', 'reload_row', 'plain_writer', 'decode_row', 'llm']
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #d95e9630
 import hashlib
@@ -35,7 +35,7 @@ from ..search.bm25 import BM25, idf_weight, tokenize
 from ..search.documents import FusedRetriever
 from ..search.vectors import ChromaIndex, ExactIndex, best_positions, corpus_index, open_chroma
 from ..hybrid.corpus import load_own, load_medquad, load_medmcqa
-from ..models.local import score_rows, split_labels, led_ids, pad_token, LocalLM, fast_dtype
+from ..models.local import score_rows, split_labels, led_ids, pad_left, pad_token, LocalLM, fast_dtype
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #408d52a2
 # not `memkit.search.documents`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them
@@ -414,16 +414,18 @@ def reload_row(
         note="in a process that has imported transformers; the files are in the system's cache")
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #62dfeb70
-def _generate(lm: Any, tokens: int) -> Callable[[list], tuple[str, int]]:
+def plain_writer(lm: Any, tokens: int, **more) -> Callable[[Sequence], tuple[list[str], int]]:
+    "`generate` of transformers on a LocalLM's model: conversations -> their answers, and the number of tokens."
     import torch
     model, tokenizer = lm.load()
-    def write(conversation):
-        ids = tokenizer(lm.render(conversation), return_tensors="pt", add_special_tokens=False).to(model.device)
+    def write(conversations):
+        prompts = [tokenizer(lm.render(c), add_special_tokens=False).input_ids for c in conversations]
+        ids, mask = pad_left(prompts, tokenizer.pad_token_id)
         with torch.inference_mode():
-            out = model.generate(**ids, max_new_tokens=tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)[
-                0, ids["input_ids"].shape[1] :
-            ]
-        return tokenizer.decode(out, skip_special_tokens=True).strip(), int((out != tokenizer.eos_token_id).sum())
+            out = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False,
+                                 pad_token_id=tokenizer.pad_token_id, **more)[:, ids.shape[1]:]
+        texts = tokenizer.batch_decode(out, skip_special_tokens=True)
+        return [t.strip() for t in texts], int((out != tokenizer.eos_token_id).sum())
     return write
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #b3e3643e
@@ -434,10 +436,10 @@ def decode_row(
 ) -> BenchRow:
     "Answering one question, against `generate` of transformers with the same weights (ours)."
     def ours(conversation):
-        reply = lm.generate([conversation], max_tokens=size.tokens)[0]
-        return reply.text.strip(), reply.answer_tokens
-    arms = [Arm("ours", ours, 1), Arm("generate of transformers", _generate(lm, size.tokens), 1)]
-    items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
+        reply = lm.generate(conversation, max_tokens=size.tokens)[0]
+        return [reply.text.strip()], reply.answer_tokens
+    arms = [Arm("ours", ours, 1), Arm("generate of transformers", plain_writer(lm, size.tokens), 1)]
+    items = [[[Message(role="user", text=q)]] for q in corpus.questions[:size.rounds]]
     return compare(
         f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items,
         size.rounds, Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])

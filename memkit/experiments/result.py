@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Axes', 'Figure', 'TableRows', 'Result', 'Palette', 'COUNTERS', 'ROW', 'WIDTH', 'LETTERS', 'SMALLEST', 'PAPERS',
-           'BARS', 'HERE', 'PAPER', 'figure', 'new_store', 'digest', 'code_digest', 'provenance', 'result',
+           'BARS', 'HERE', 'PAPER', 'figure', 'figures', 'new_store', 'digest', 'code_digest', 'provenance', 'result',
            'save_result', 'table_text', 'print_result', 'colours', 'style', 'lean', 'PaperPicture', 'sheet', 'save',
            'all_of', 'published_result', 'of_paper', 'origin', 'rows_of', 'spread', 'intervals', 'papers_mark',
            'legend_below', 'inches', 'wrapped_lines', 'Card', 'diagram', 'table_number', 'Cell', 'Line', 'PaperTable',
@@ -21,6 +21,7 @@ from hashlib import blake2b
 from importlib import import_module
 from importlib.resources import files
 from io import BytesIO, StringIO
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any, TYPE_CHECKING, TypeAlias
@@ -32,6 +33,7 @@ from ..evaluate.intervals import Interval, bootstrap
 from ..files import own_data, write_file
 from ..records import Document, check_time, json_copy, utc_now
 from ..widgets.draw.figure_words import inches_of
+from ..widgets.draw.pictures import macros
 from ..widgets.draw.scene import COLOURS, escape
 
 # %% ../../nbs/experiments/01_result.ipynb #717fd06d
@@ -74,6 +76,16 @@ def figure(
         "table": table, "row": row, "metric": metric, "ours": _number(interval.mean, "ours"),
         "ci": None if None in ends else ends, "paper": _number(paper, "paper"), "control": bool(control),
         "n": None if interval.n is None else int(interval.n), "note": note}
+
+# %% ../../nbs/experiments/01_result.ipynb #d3d43f7c
+def figures(
+    table: str, row: str,
+    values: Mapping[str, Sequence[float]],   # by metric
+    control: bool = False,
+    note: str = "",
+) -> TableRows:
+    "A mean with its interval for each list that holds a value."
+    return [figure(table, row, metric, list(v), control=control, note=note) for metric, v in values.items() if len(v)]
 
 # %% ../../nbs/experiments/01_result.ipynb #8b1593e0
 COUNTERS = ("ir-measures", "rouge-score", "peft")  # libraries beside those of a benchmark
@@ -561,13 +573,14 @@ def diagram(
     name: str,                                # such as 'hybrid, Figure 2'
     alt: str,                                 # its description; the cards' texts are added
     cards: Sequence[Card],
-    arrows: Sequence[tuple[str, str, str]],   # from, to, label
+    arrows: str = "",                         # 'from to' or 'from to label', with commas between
     columns: float = 1,
     down: float = .36,                        # between rows, inches
 ) -> PaperPicture:
     "Cards and arrows as a picture. Raises `ValueError` for an arrow to an unknown card."
     placed, height = _placed(cards, columns, down)
-    unknown = [k for arrow in arrows for k in arrow[:2] if k not in placed]
+    ways = [(*arrow.split(" ", 2), "")[:3] for arrow in arrows.split(", ") if arrow]
+    unknown = [k for way in ways for k in way[:2] if k not in placed]
     if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(placed)}")
     def draw(c: Palette) -> Figure:
         figure = sheet(height)
@@ -575,9 +588,9 @@ def diagram(
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
         axes.axis("off")
         for p in placed.values(): _draw_card(axes, p, c)
-        for a, b, label in arrows: _draw_arrow(axes, placed[a], placed[b], label, c)
+        for a, b, label in ways: _draw_arrow(axes, placed[a], placed[b], label, c)
         return figure
-    return PaperPicture(name, f"{alt} {_told(placed, arrows)}", draw)
+    return PaperPicture(name, f"{alt} {_told(placed, ways)}", draw)
 
 # %% ../../nbs/experiments/01_result.ipynb #5694f4ef
 def table_number(
@@ -635,41 +648,26 @@ def _text(t: PaperTable) -> str:
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
 
 # %% ../../nbs/experiments/01_result.ipynb #c785bcb8
-def _groups(t: PaperTable) -> list[tuple[str, int]]:
-    "Neighbouring columns of one metric, and their number."
-    out: list[tuple[str, int]] = []
-    for group, _ in t.heads:
-        out = [*out[:-1], (group, out[-1][1] + 1)] if out and out[-1][0] == group else [*out, (group, 1)]
-    return out
-
-_LEFT, _DASH, _WHOLE = (
-    ' style="text-align:left"',
-    "–",
-    "\u2060–\u2060",
-)  # of words; an interval, and one that stays in its line
-
-# %% ../../nbs/experiments/01_result.ipynb #0564b607
 _MANY = 8   # columns; in a wider table an interval may stand in two lines, or the page cuts the table
-
-def _html_cell(cell: Cell, head: tuple[str, str], dash: str) -> str:
-    text = f"<i>{escape(cell.text)}</i>" if head[1] == PAPER else escape(cell.text)
-    small = f"<br><small>{escape(cell.small).replace(_DASH, dash)}</small>" if cell.small else ""
-    return f"<td{_LEFT*(len(cell.text) > 14)}>{text}{small}</td>"
+_TABLE = """
+{% macro table(t, groups, dash) -%}
+<div style="overflow-x:auto"><table><caption><b>{{ t.name }}</b>: {{ t.title }}</caption><tr><td></td>
+{%- for name, n in groups %}<th scope="col"{% if n > 1 %} colspan={{ n }}{% endif %}>{{ name }}</th>{% endfor %}</tr>
+{%- if t.heads|selectattr(1)|first %}<tr><td></td>
+{%- for _, who in t.heads %}<th scope=col>{{ who }}</th>{% endfor %}</tr>{% endif %}
+{%- for line in t.lines %}<tr><th scope="row">{{ line.label }}</th>
+{%- for cell in line.cells %}<td{% if cell.text|length > 14 %} style="text-align:left"{% endif %}>
+{%- if t.heads[loop.index0][1] == "paper" %}<i>{{ cell.text }}</i>{% else %}{{ cell.text }}{% endif %}
+{%- if cell.small %}<br><small>{{ cell.small|e|replace("–", dash|safe) }}</small>{% endif %}</td>{% endfor %}</tr>
+{%- endfor %}</table>{% for note in t.notes %}<p><small>{{ note }}</small></p>{% endfor %}</div>
+{%- endmacro %}"""
 
 # %% ../../nbs/experiments/01_result.ipynb #dc5c1aaa
+_page = macros(_TABLE, {})
+
 def _html(t: PaperTable) -> str:
-    dash = f"{_DASH}<wbr>" if len(t.heads) >= _MANY else _WHOLE
-    top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))
-    who = "".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)
-    below = f"<tr><td></td>{who}</tr>" if any(h[1] for h in t.heads) else ""
-    body = []
-    for line in t.lines:
-        cells = "".join(_html_cell(c, head, dash) for c, head in zip(line.cells, t.heads))
-        body.append(f'<tr><th scope="row">{escape(line.label)}</th>{cells}</tr>')
-    notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
-    caption = f"<caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption>"
-    return (f'<div style="overflow-x:auto"><table>{caption}<tr><td></td>{top}</tr>{below}{"".join(body)}</table>'
-            f"{notes}</div>")
+    groups = [(name, len(list(heads))) for name, heads in groupby(t.heads, lambda head: head[0])]
+    return _page("table", t, groups, "–<wbr>" if len(t.heads) >= _MANY else "\u2060–\u2060")
 
 # %% ../../nbs/experiments/01_result.ipynb #1cb5bf09
 def number_table(

@@ -21,7 +21,7 @@ from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import Evidence, Scorer, load_scorer
 from ...answer.stage import emergency, wants
 from ...answer.training import Case, cases
-from ..result import Result, TableRows, figure, provenance, result
+from ..result import Result, TableRows, figure, figures, provenance, result
 from ...models.lm import LanguageModel, Reply
 from ...reading.examples import hands_of, voices
 from ...reading.facts import reading_of
@@ -205,17 +205,15 @@ def _want_rows(items: Sequence[Mapping]) -> TableRows:
     values = {"exactly": [o["wants"] == o["got"] for o in items],
               "about the user, the world, or no question": [roughly(o["wants"]) == roughly(o["got"]) for o in items],
               "asks about the world, and is taken so": [o["got"] == "world" for o in items if o["wants"] == "world"]}
-    return [figure("What a message wants", "hand al", k, v) for k, v in values.items()]
+    return figures("What a message wants", "hand al", values)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #205d1298
 def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> TableRows:
     "Right and harmful answers, together and by kind of question."
     of = {"right": "right", "harm": "outdated, invented or harmful"}
-    rows = [figure("Answers", who, name, [o[k] for o in items], control=control) for k, name in of.items()]
-    for kind in sorted({o["kind"] for o in items}):
-        of = [o["right"] for o in items if o["kind"] == kind]
-        rows.append(figure("Answers by kind", who, kind, of, control=control))
-    return rows
+    by_kind = {kind: [o["right"] for o in items if o["kind"] == kind] for kind in sorted({o["kind"] for o in items})}
+    return [*figures("Answers", who, {name: [o[k] for o in items] for k, name in of.items()}, control),
+            *figures("Answers by kind", who, by_kind, control)]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #c014aab4
 def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[str, Any]:
@@ -227,8 +225,8 @@ def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[
 def _recall_rows(items: Sequence[Mapping], who: str) -> TableRows:
     "The fraction of the needed messages that are recalled, and the number of recalled memories."
     share = [o["found"]/o["needed"] for o in items if o["needed"]]
-    return [figure("Recall", who, "needed messages recalled", share),
-            figure("Recall", who, "memories recalled", [o["recalled"] for o in items])]
+    return figures("Recall", who, {"needed messages recalled": share,
+                                   "memories recalled": [o["recalled"] for o in items]})
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #2d1ad7aa
 def _alarm_rows(items: Sequence[Mapping]) -> TableRows:

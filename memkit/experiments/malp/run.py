@@ -15,7 +15,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ from ...evaluate.judge import (
 from ..result import (
     BARS, Palette, PaperPicture, Result, TableRows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
-    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS, Key,
-    ModelQuestion, Example, Studies, after_rounds, answer_all, chosen_styles, draw_items, item_prompt,
-    nearest_style, other_words, over_examples, qa_rows, best_memory, response_rows, response_scores,
-    style_examples, style_rows, table_5_rows, weights_rows)
+    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
+    Answers, Key, ModelQuestion, Example, Studies, after_rounds, answer_all, chosen_styles, draw_items,
+    item_prompt, nearest_style, other_words, over_examples, qa_rows, best_memory, response_rows,
+    response_scores, style_examples, style_rows, table_5_rows, weights_rows)
 from .recall import (
     CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RANDOM, RAW, STANDARD, evidence_cases, evidence_rows,
     found_sentence, malp_memories, patient_questions, recall_rows, studied)
@@ -138,7 +138,7 @@ def case_rows(case: TableRows) -> TableRows:
 # %% ../../../nbs/experiments/malp/04_run.ipynb #14a07c07
 def response_pairs(
     items: Sequence[ModelQuestion],
-    answers: Mapping[Key, str],
+    answers: Answers,
     scores: Mapping[Key, RubricScore],
     visits: int,
 ) -> list[dict[str, str]]:  # for the result: id, query, both answers, what is known, the rubric's verdict
@@ -254,7 +254,7 @@ def all_answers(
     model: LanguageModel,
     size: Size,
     progress: bool = True,
-) -> dict[Key, str]:
+) -> Answers:
     "The model's answers with each memory, on the way those that Figure 4 shows, and the quoted memories (ours)."
     prompts, quoted, last = {}, {}, size.visits
     for i in studies.asked():
@@ -277,7 +277,7 @@ def all_styles(
     return style_scores(studies, rows, lambda *_: (model, PLAIN), size.after, size.styles, progress)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b1a47bfa
-def nearest_styles(studies: Studies, embedder: Embedder, visits: int) -> dict[Key, str]:
+def nearest_styles(studies: Studies, embedder: Embedder, visits: int) -> Answers:
     "For the rows without a model: the description that comes nearest to a recalled memory."
     return {(name, visits, i.id): nearest_style(studies.hits(of, visits, i), embedder)
             for name, of in QUOTED.items() for i in studies.asked("preference")}
@@ -285,7 +285,7 @@ def nearest_styles(studies: Studies, embedder: Embedder, visits: int) -> dict[Ke
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b8fc5bc9
 def curve_rows(
     studies: Studies,
-    answers: Mapping[Key, str],
+    answers: Answers,
     size: Size,
 ) -> TableRows:
     "Figure 4's rows: two curves of answers, one of what is recalled (MaLP §4.5)."
@@ -354,7 +354,7 @@ def asked_all(
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b4c2d52a
 def answer_rows(
-    studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
+    studies: Studies, answers: Answers, told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
     size: Size, weights: TrainedWeights | None
 ) -> TableRows:
     "Tables 2 and 5, and what is only there with weights."
@@ -382,9 +382,13 @@ def _cards(key: str, row: int, cells: Sequence[tuple[str, str]], colour: str = "
     "A row of cards, one for each title and text."
     return [Card(f"{key}{i}", row, i, 1, title, text, colour) for i, (title, text) in enumerate(cells)]
 
-def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
+def _chains(n: int, *keys: str) -> str:
     "Arrows from the question down each column."
-    return [(a, b, "") for i in range(n) for a, b in zip(["q", *(f"{k}{i}" for k in keys)], [f"{k}{i}" for k in keys])]
+    first, *pairs = ("q {b}{i}", *(f"{a}{{i}} {{b}}{{i}}" for a in keys))
+    return ", ".join(way.format(b=b, i=i) for i in range(n) for way, b in zip((first, *pairs), keys))
+
+# %% ../../../nbs/experiments/malp/04_run.ipynb #5b5f0f7d
+_run = partial(of_paper, paper="malp")
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #a0445c72
 def figure_1(
@@ -392,7 +396,7 @@ def figure_1(
 ) -> PaperPicture:
     """One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a
     result without pairs."""
-    pairs = of_paper(result, "malp").get("pairs", ())
+    pairs = _run(result).get("pairs", ())
     if not pairs: raise ValueError("the result holds no answers to compare; make it with run_malp")
     query = Counter(p["query"] for p in pairs).most_common(1)[0][0]
     two = [p for p in pairs if p["query"] == query][:2]
@@ -412,7 +416,7 @@ def figure_2(
     result: Result | None = None,
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
-    of_paper(result, "malp")
+    _run(result)
     s, w = DPeMSettings(), LoraSettings()
     cards = [
         Card("d", 0, 0, 4, "Dialogue, round by round", "patient and assistant", "navy"),
@@ -424,8 +428,7 @@ def figure_2(
                          ("Long-term", f"said {s.promote_at} times; stays")], "orange"),
         Card("r", 3, 0, 3, "Retriever", "words and meaning, for the new query"),
         Card("m", 4, 0, 4, "Model, with the user's weights and memories", "writes the answer", "navy")]
-    arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w0", "what is new"), ("w0", "w1", ""), ("w1", "w2", ""),
-              ("w1", "r", ""), ("w2", "r", ""), ("r", "m", ""), ("l", "m", "")]
+    arrows = "d c, d l, c w0 what is new, w0 w1, w1 w2, w1 r, w2 r, r m, l m"
     about = "Dialogues become memories and weights; a query gets both."
     return diagram("malp, Figure 2", about, cards, arrows, columns=4)
 
@@ -453,7 +456,7 @@ def figure_3(
 ) -> PaperPicture:
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
-    of_paper(result, "malp")
+    _run(result)
     n = dialogue_counts()
     told = (f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
             f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances")
@@ -464,16 +467,15 @@ def figure_3(
                          ("Doctor", "knows every dose and what forbids it")], "orange"),
         Card("v", 2, 0, 2, "Dialogues", told),
         Card("g", 3, 0, 2, "Gold", "which round tells what, what is out of date, which answer would do harm", "deep")]
-    arrows = [(a, b, "") for a, b in (("f0", "p0"), ("f1", "p1"), ("p0", "v"), ("p1", "v"), ("v", "g"))]
-    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows,
-                   columns=2)
+    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards,
+                   "f0 p0, f1 p1, p0 v, p1 v, v g", columns=2)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #1e59ea01
 def table_3(
     result: Result | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
-    of_paper(result, "malp")
+    _run(result)
     lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else table_number(x)), Cell(f"{PAPER_3[name]:,}")))
              for name, x in dialogue_counts().items()]
     note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
@@ -501,7 +503,7 @@ def _curve(axes: Axes, c: Palette, name: str, at: Mapping[int, Mapping[str, Any]
 def _three_curves(result: Result | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
-    curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
+    curves = curves_of(r for (name, _), r in rows_of(_run(result), table).items() if name in looks)
     def draw(c: Palette) -> Figure:
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)
@@ -551,7 +553,7 @@ def figure_5(
 ) -> PaperPicture:
     """A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the
     paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."""
-    case = of_paper(result, "malp").get("case_study")
+    case = _run(result).get("case_study")
     if not case: raise ValueError("the result holds no case study; make it with run_malp")
     n = len(case)
     shown = ["\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none" for one in case]
@@ -569,7 +571,7 @@ def table_1(
     result: Result | None = None,
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
-    of_paper(result, "malp")
+    _run(result)
     s = DPeMSettings()
     rows = {   # ours, the paper's
         "working": ("each round", "each iteration", f"{s.working_size} notes", "limited", "no", "no"),
@@ -606,7 +608,7 @@ def table_4(
     result: Result | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
-    of_paper(result, "malp")
+    _run(result)
     forms = [rule_form(str(i), said) for i, said in enumerate(_dialogues())]
     def told(k):
         flaws = [f.flaws[k] for f in forms]

@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 from ...evaluate.intervals import paired
 from ...evaluate.judge import rubric
 from .answers import (
-    BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY, Example, Key, ModelQuestion,
+    BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY, Answers, Example, Key, ModelQuestion,
     Studies, after_rounds, example_scores, label_scores, style_hits)
 from .recall import CachedCoordinator, DPEM, STANDARD
 
@@ -271,9 +271,9 @@ def weights_answers(
     weights: TrainedWeights,
     studies: Studies,
     after: Sequence[int],
-    plain: Mapping[Key, str] = {},    # what the plain base says with these memories
+    plain: Answers = {},    # what the plain base says with these memories
     progress: bool = True,
-) -> dict[Key, str]:
+) -> Answers:
     """The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). A batch holds questions of
     different patients; who has no weights yet gets the plain base's answer."""
     out, jobs = {}, {}
@@ -391,8 +391,8 @@ COLD_START, MEASURES = "Cold start", ("Profile QA ROUGE-L", "rubric total, of 10
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #50671bde
 def cold_rows(
     studies: Studies,
-    answers: Mapping[Key, str],
-    chosen: Mapping[Key, str],       # the styles, by example
+    answers: Answers,
+    chosen: Answers,       # the styles, by example
     after: Sequence[int],
     rounds: int,                     # in a visit
 ) -> TableRows:

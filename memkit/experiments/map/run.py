@@ -9,6 +9,7 @@ __all__ = ['CLASSICAL', 'HISTORY', 'TARGET', 'KEPT', 'figure_1', 'figure_2', 'ex
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #d5e5eb56
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,7 @@ from ...records import json_copy, utc_now
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
-def _run(result: Result | None) -> Result:
-    return of_paper(result, "map")
-
-def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns: int = 1) -> PaperPicture:
-    "Cards and arrows, each arrow as two letters: from, to."
-    return diagram(f"map, Figure {number}", alt, cards, [(*a, "") for a in arrows.split()], columns)
+_run = partial(of_paper, paper="map")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #04d1d621
 def figure_1(
@@ -56,7 +52,8 @@ def figure_1(
              Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
              Card("x", 3, 2, 1, "Predictor", f"a formula ranks {s.n} items", "navy"),
              Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
-    return _diagram(1, "A message is sorted, then rates, asks, or just talks.", cards, "md db da dc bp pa bn ax cy", 4)
+    return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards,
+                   "m d, d b, d a, d c, b p, p a, b n, a x, c y", 4)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
 def figure_2(
@@ -69,8 +66,9 @@ def figure_2(
     cards = [Card("s", 0, 0, 3, "Instructions", detection_messages("?")[0].text, "navy")]
     for i, (t, (word, colour)) in enumerate(looks.items()):
         cards.append(Card(t, 1, i, 1, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
-    return _diagram(2, "The prompt of the detection module, and messages of memkit's training data.", cards,
-                    "sA sB sC", 3)
+    about = "The prompt of the detection module, and messages of memkit's training data."
+    return diagram("map, Figure 2", about, cards,
+                    "s A, s B, s C", 3)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a0afa406
 # an invented user
@@ -93,7 +91,7 @@ def figure_4(
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
     cards = [Card("p", 0, 0, 1, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
              Card("a", 1, 0, 1, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
-    return _diagram(4, "What the model reads before it predicts a rating.", cards, "pa")
+    return diagram("map, Figure 4", "What the model reads before it predicts a rating.", cards, "p a")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
 def figure_5(
@@ -105,7 +103,8 @@ def figure_5(
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
     cards = [Card("s", 0, 0, 2, "Instructions", update_messages("?")[0].text, "navy"),
              Card("m", 1, 0, 1, "Message", one.text, "orange"), Card("r", 1, 1, 1, "Row of the profile", row, "deep")]
-    return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
+    return diagram("map, Figure 5", "The prompt of the update module, a message and what it changes.", cards,
+                   "s m, m r", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
 def _draw_history(c: Palette, rated: Sequence[Rated], target: Any, scores: np.ndarray,

@@ -166,12 +166,9 @@ def figure_1(
     """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
     `ValueError` for another paper's result."""
     _run(result)
-    arrows = [
-        ("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""),
-        ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
     return diagram(
         "mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.",
-        _first_cards(), arrows, columns=3)
+        _first_cards(), "e r, e u, e a, r m, u m, a m, m f, q f asks, f p memories, q p, p x", columns=3)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #24b4d662
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
@@ -349,7 +346,7 @@ def figure_6(
         text = l["text"] or "(nothing)"
         cards.append(Card(str(i), i, column, 4, l["who"], text, colour))
     alt = f"A dentist asks and corrects; later a colleague asks.{same}"
-    return diagram("mark, Figure 6", alt, cards, [], columns=5, down=.15)
+    return diagram("mark, Figure 6", alt, cards, columns=5, down=.15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #bfa0d019
 ROLES = (

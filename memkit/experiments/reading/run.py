@@ -18,8 +18,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #47cb368f
-from ...evaluate.intervals import bootstrap, share
-from ..result import Result, TableRows, figure, provenance, result
+from ...evaluate.intervals import share
+from ..result import Result, TableRows, figure, figures, provenance, result
 from ...models.lm import ScriptedLM
 from ...reading.examples import alike, find_words, hands_of, voices
 from ...reading.facts import load_relations, names_and_numbers, relate
@@ -44,10 +44,6 @@ def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, 
 def _holds(keep: Mapping, texts: Sequence[str]) -> bool:
     "Does one text contain all parts of a fact?"
     return any(all(re.search(p, t, re.I) for p in keep["must"]) for t in texts)
-
-def _shares(table: str, who: str, values: Mapping[str, Sequence]) -> TableRows:
-    "A row for each list of yes and no."
-    return [figure(table, who, name, bootstrap(list(map(float, v)))) for name, v in values.items() if v]
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #024068ec
 def _taught(mark, row: Mapping, user: str, script: list[str]):
@@ -178,7 +174,7 @@ def stranger_items(hand: str, most: int = 30) -> TableRows:
 def _stranger_figures(items: Sequence[dict], who: str) -> TableRows:
     "How often unrelated messages are related, and how often one would be marked as outdated."
     replaces = [o["kind"] in REPLACES for o in items]
-    return _shares("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
+    return figures("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
                                                   "tied, and one replaces the other": replaces})
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #22968b9b
@@ -267,7 +263,7 @@ def _title_figures(t: Sequence[dict], who: str) -> TableRows:
         of = [o["outcome"] for o in t if o["how"] == how]
         what = f"one work, {how}" if how in WRITTEN else f"several works, {how}"
         values |= {f"{what}: {k}": [o == k for o in of] for k in OUTCOMES}
-    return _shares("Titles", who, values)
+    return figures("Titles", who, values)
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #8c6f51d9
 GATE_HANDS = ("bd", "be")   # sealed writers of the kind "sharing"
@@ -334,7 +330,7 @@ def _figures(items: Mapping[str, Sequence[dict]], who: str) -> TableRows:
     m, s = items.get("messages", ()), items.get("statements", ())
     values = {f"corrections: {k}": v for k, v in _corrections(items.get("corrections", ())).items()}
     values |= {f"messages: {k}": v for k, v in _messages(m).items()}
-    rows = _shares(WORDS, who, values | {f"health statements: {k}": [o[k] for o in s] for k in ("kept", "whole")})
+    rows = figures(WORDS, who, values | {f"health statements: {k}": [o[k] for o in s] for k in ("kept", "whole")})
     for name, rated in (("recall", "want"), ("precision", "got")):
         n = sum(len(o[rated]) for o in m)
         if n: rows.append(figure(WORDS, who, f"messages: rating rows, {name}", sum(o["hits"] for o in m)/n, n=n))
@@ -347,15 +343,15 @@ def _pair_figures(p: Sequence[dict], who: str) -> TableRows:
     for name, key in ((who, "got"), (f"{who}, reader alone", "alone")):
         pairs = [(o["relation"], o[key]) for o in p if key in o]
         if not pairs: continue
-        rows += _shares("Relations", name, {"exact": [a == b for a, b in pairs]})
+        rows += figures("Relations", name, {"exact": [a == b for a, b in pairs]})
         rows.append(figure("Relations", name, "macro F1", macro_f1(pairs), n=len(p)))
-        rows += _shares("Relations", name, {k: [b == k for a, b in pairs if a == k] for k in RELATIONS})
+        rows += figures("Relations", name, {k: [b == k for a, b in pairs if a == k] for k in RELATIONS})
     for always in ("update", "unrelated") if p else ():
         pairs, name = [(o["relation"], always) for o in p], f"{who}, always {always}"
         for metric, value in (("exact", np.mean([a == b for a, b in pairs])), ("macro F1", macro_f1(pairs))):
             rows.append(figure("Relations", name, metric, float(value), control=True, n=len(p)))
     after = {"numbers and names that hold are known": "holds", "those that are gone are not": "gone"}
-    return rows + _shares(WORDS, who, {f"after a pair: {k}": [v for o in p for v in o.get(key, ())]
+    return rows + figures(WORDS, who, {f"after a pair: {k}": [v for o in p for v in o.get(key, ())]
                                        for k, key in after.items()})
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #c9a3e965

@@ -176,21 +176,25 @@ def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -
 
 # %% ../../nbs/arena/01_sets.ipynb #525f258f
 def _patient(p) -> ArenaConversation:
-    said = [(f"s{n}", r.user, r.assistant, r.at or v.at) for n, v in enumerate(p.visits, 1) for r in v.rounds]
-    ids = [r.id for v in p.visits for r in v.rounds]
-    turn = {(id, who): f"{i}{who[0]}" for i, id in enumerate(ids) for who in ("user", "assistant")}
-    facts = {f.id: f for f in p.facts}
-    return plain_talk("patients", p.id, said, [_patient_ask(q, facts, turn) for q in profile_questions(p)])
+    facts, turns, rounds = {f.id: f for f in p.facts}, [], []
+    for n, v in enumerate(p.visits, 1):
+        for r in v.rounds:
+            both = [CorpusTurn(f"{r.id}:{who[0]}", who, text, r.at or v.at, f"s{n}")
+                    for who, text in (("user", r.user), ("assistant", r.assistant)) if text.strip()]
+            turns += both
+            rounds.append(replace(r, id="+".join(t.id for t in both), at=r.at or v.at))
+    said = CorpusConversation(p.id, ("user", "assistant"), tuple(rounds), (), tuple(turns))
+    return ArenaConversation("patients", said, tuple(_patient_ask(q, facts) for q in profile_questions(p)))
 
 # %% ../../nbs/arena/01_sets.ipynb #4eea0bf8
-def _patient_ask(q, facts: Mapping[str, Any], turn: Mapping[tuple[str, str], str]) -> Ask:
+def _patient_ask(q, facts: Mapping[str, Any]) -> Ask:
     "The value that holds is accepted, and each earlier one rejected where it has other words."
     def earlier(f): return [facts[f.replaces], *earlier(facts[f.replaces])] if f.replaces else []
     now, old = [facts[f] for f in q.facts], [e for f in q.facts for e in earlier(facts[f])]
     accept = words_pattern(" ".join(f.value for f in now))
     words = {w for f in now for w in f.value.lower().split()}
     outdated = [words_pattern(f.value) for f in old if set(f.value.lower().split()) - words]
-    evidence = tuple(dict.fromkeys(turn[s.round, s.speaker] for f in now for s in f.said))
+    evidence = tuple(dict.fromkeys(f"{s.round}:{s.speaker[0]}" for f in now for s in f.said))
     kind = "update" if old else "single"
     return Ask(q.text, kind, evidence, accept, tuple(p for ps in outdated for p in ps), q.answer)
 

@@ -84,7 +84,7 @@ def test_an_export_of_ones_own(tmp_path):
     (tmp_path/"mine.questions.jsonl").write_text('{"question": "When do I work?", "evidence": ["work nights"]}\n')
     talk, = own_export(tmp_path/"mine.jsonl")
     assert talk.asks[0].evidence == ("0u",) and talk.conversation.turns[0].text == "I work nights."
-    assert load_set("own", tmp_path/"mine.jsonl").card
+    assert load_set("own", tmp_path/"mine.jsonl") == [talk]
 
 
 def test_memorybank_is_read_from_the_file_that_is_named(tmp_path):

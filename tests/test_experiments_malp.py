@@ -101,7 +101,7 @@ def test_questions_know_their_tellings():
 
 def test_asking_changes_nothing(ann, embedder):
     queries = [q.text for q in patient_questions(ann)[:5]]
-    often, once = malp_memories(embedder, lambda: MemoryStore(":memory:")), malp_memories(embedder, lambda: MemoryStore(":memory:"))
+    often, once = malp_memories(embedder), malp_memories(embedder)
     a, b = studied(ann, often, queries, (0, 1, 2, 3, 4)), studied(ann, once, queries, (4,))
     plain = lambda hits: [(h.item.text, h.item.meta["round"], round(h.score, 6)) for h in hits]
     for name in (*NAMES, RAW):
@@ -110,11 +110,11 @@ def test_asking_changes_nothing(ann, embedder):
         assert all(a[name, 0, q] == [] for q in queries), "nothing is known before the first visit"
 
 def test_only_visits_that_were_made(ann, embedder):
-    with pytest.raises(ValueError, match="made 4 visits, asked for what is known after 5"): studied(ann, malp_memories(embedder, lambda: MemoryStore(":memory:")), [], (5,))
+    with pytest.raises(ValueError, match="made 4 visits, asked for what is known after 5"): studied(ann, malp_memories(embedder), [], (5,))
 
 def test_nothing_of_later_visits_is_recalled(ann, embedder):
     early = {r.id for v in ann.visits[:2] for r in v.rounds}
-    found = studied(ann, malp_memories(embedder, lambda: MemoryStore(":memory:")), ["Which medicines do I take?"], (2,))
+    found = studied(ann, malp_memories(embedder), ["Which medicines do I take?"], (2,))
     assert all(h.item.meta["round"] in early for hits in found.values() for h in hits)
 
 def test_a_text_is_embedded_once():

@@ -170,7 +170,7 @@ def test_words_wrap_and_nothing_is_lost():
 def test_user_text_is_data():
     "Letters that mean something to SVG, HTML or matplotlib are shown as they are."
     odd = "<script>alert(1)</script> & $x^2$ \"quoted\""
-    picture = diagram("a test, Figure 1", odd, [Card(key="a", row=0, title=odd, text=odd)], [])
+    picture = diagram("a test, Figure 1", odd, [Card(key="a", row=0, title=odd, text=odd)])
     assert "<script" not in picture.svg() and "$x^2$" in "".join(t.text or "" for t in ElementTree.fromstring(picture.svg()).iter(f"{SVG}text"))
     table = PaperTable("a test, Table 1", odd, ((odd, HERE),), (Line(odd, (Cell(odd, odd),)),), (odd,))
     assert "<script" not in table._repr_mimebundle_()["text/html"]

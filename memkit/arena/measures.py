@@ -36,9 +36,11 @@ from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.notes import Round, chat_sentences
-from ..records import Document, Message, utc_now
+from ..records import Document, Message, utc_now, new_id
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant
+from ..models.local import LocalLM
+from ..reading.examples import hands_of, voices
 
 # %% ../../nbs/arena/03_measures.ipynb #95d834d1
 KS = (5, 10)           # turns
@@ -56,7 +58,6 @@ def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   #
 @lru_cache(1)
 def embedded() -> Any:
     "The embedded language model."
-    from memkit.models.local import LocalLM
     return LocalLM.embedded()
 
 @lru_cache(1)
@@ -186,7 +187,7 @@ def _dialogue_lines() -> Iterable[str]:
 def past_sentences() -> tuple[str, ...]:
     "Sentences of more than three words, each once; of simulated patients where the public data isn't here."
     lines = list(_dialogue_lines())
-    if not lines: lines = [t.text for talk in load_set("patients").talks for t in talk.conversation.turns]
+    if not lines: lines = [t.text for talk in load_set("patients") for t in talk.conversation.turns]
     every = (s.strip() for line in lines if line for _, s in chat_sentences(line))
     return tuple(dict.fromkeys(s for s in every if len(s.split()) > 3))[:20_000]
 
@@ -207,7 +208,6 @@ _NOTED = {"speaker": "user", "type": "user-specific", "flags": [], "probability"
 @lru_cache(8)
 def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
     "A store with `n` sentences of the past, each a message and a memory of the user; it goes with this process."
-    from memkit.records import new_id
     from memkit.store.store import MemoryStore
     folder, texts, embedder = tempfile.TemporaryDirectory(), past_sentences(), MiniLM()
     vectors = corpus_vectors(embedder, list(texts[:n]), progress=False)
@@ -252,8 +252,8 @@ def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
 # %% ../../nbs/arena/03_measures.ipynb #12a58f33
 def years_talk() -> ArenaConversation:
     "The first 80 turns of LoCoMo's second conversation; a simulated patient where it isn't here."
-    try: return first_part(load_set("locomo").talks[1], 80)
-    except (FileNotFoundError, IndexError): return first_part(load_set("patients").talks[0], 80)
+    try: return first_part(load_set("locomo")[1], 80)
+    except (FileNotFoundError, IndexError): return first_part(load_set("patients")[0], 80)
 
 # %% ../../nbs/arena/03_measures.ipynb #2c6db37e
 def years_rows(
@@ -269,7 +269,6 @@ def years_rows(
 # %% ../../nbs/arena/03_measures.ipynb #3d4709ce
 def corrections(most: int = 24) -> list[Mapping[str, Any]]:
     "Corrections by hands that trained nothing, with a fact to share and a question."
-    from memkit.reading.examples import hands_of, voices
     rows = voices(hands_of("corrections", sealed=True), "corrections")
     there = [r for r in rows if r["ask"]]
     return there[::max(1, len(there)//most)][:most]

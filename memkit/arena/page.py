@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from base64 import b64encode
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
 from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
-from ..experiments.result import Palette, PaperPicture, Result, SMALLEST, sheet
-from ..experiments.result import table_text
+from ..experiments.result import Palette, PaperPicture, Result, SMALLEST, sheet, save, table_text
 from ..files import own_data, write_file
 from ..widgets.draw.scene import escape
 
@@ -279,7 +279,6 @@ def _constants(run: Result) -> str:
 # %% ../../nbs/arena/05_page.ipynb #28f83770
 def leaderboard(run: Result) -> str:   # HTML
     "A run as one HTML file that needs no kernel and no network."
-    from base64 import b64encode
     title, p = "The arena: memories on the same conversations", run["provenance"]
     picture = b64encode(page(run).png()).decode()
     made = f"memkit {p.get('code', '')}, {p.get('started', '')[:10]}, {p.get('seconds', 0):.0f} s on one core."
@@ -295,7 +294,6 @@ def save_run(run: Result, path: Path) -> Path:
 
 def save_board(run: Result, folder: Path) -> list[Path]:
     "The leaderboard as HTML and the page of figures as PNG and SVG, light and dark."
-    from memkit.experiments.result import save
     return [write_file(Path(folder)/"leaderboard.html", leaderboard(run)), *save(page(run), folder, "arena")]
 
 # %% ../../nbs/arena/05_page.ipynb #f5ea0995
@@ -333,7 +331,7 @@ def enter(
     talks: int = 2,
 ) -> Result:                    # a run of these talks, with all entrants
     "Let a memory of yours compete with a run on some of its conversations."
-    some, known = load_set(set, most=talks).talks, [a["digest"] for a in run["asks"]]
+    some, known = load_set(set, most=talks), [a["digest"] for a in run["asks"]]
     there = {ask_row(t, a)["digest"] for t in some for a in t.asks}
     keep = [i for i, digest in enumerate(known) if digest in there]
     if not keep: raise ValueError(f"the runs share no question: this one has none of these talks of {set}")

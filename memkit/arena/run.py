@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
+from tqdm.auto import tqdm
 
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, sessions, years_rows)
@@ -81,7 +82,7 @@ def forget_some(e: Entrant, talk: ArenaConversation, asks: Mapping[int, dict[str
 # %% ../../nbs/arena/04_run.ipynb #e7a663cf
 def obeyed_rows() -> TableRows:
     "How often the obeying reply is chosen with what an entrant shows; and with the preference itself, as a limit."
-    try: talks = load_set("prefeval").talks
+    try: talks = load_set("prefeval")
     except FileNotFoundError: return []
     found: dict[str, list[float]] = {}
     for talk in talks:
@@ -110,7 +111,6 @@ def ask_row(talk: ArenaConversation, ask: Ask) -> dict[str, Any]:
 def run_values(
     talks: Sequence[ArenaConversation], makers: Mapping[str, Maker], progress: bool = True) -> dict[str, Any]:
     "Values of each entrant: a list for each measure, in the order of the questions; None where it doesn't fit."
-    from tqdm.auto import tqdm
     rows, values, costs = [ask_row(t, a) for t in talks for a in t.asks], {}, {}
     bar = tqdm(total=len(talks)*len(makers), desc="arena", unit=" talks", disable=not progress)
     for name, make in makers.items():
@@ -222,10 +222,10 @@ def arena_talks(
     quick = size == "quick"
     if path and not set: raise ValueError(f"say which form {path} has: --set locomo (or another set) beside --path")
     if set: return [first_part(t, 200) if quick and len(t.conversation.turns) > 200 else t
-                    for t in load_set(set, path, 2 if quick else None).talks], []
+                    for t in load_set(set, path, 2 if quick else None)], []
     talks, missing = [], []
     for name, (most, turns) in SIZES[size].items():
-        try: found = load_set(name, most=most).talks
+        try: found = load_set(name, most=most)
         except FileNotFoundError as e: missing.append(str(e)); continue
         talks += [first_part(t, turns) if turns else t for t in found]
     return talks, missing

@@ -21,18 +21,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
+# %% ../../nbs/benchmarks/04_bench.ipynb #6f00637d
 from .models import adapter_rows, training
 from .searches import built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
 from .timing import (
     Agreement, Arm, Room, BenchRow, SIZES, BenchSize, compare, failed, lazily, machine, overlap, library_versions)
 from ..files import write_file
-from ..maprec.items import Catalogue, Item, Rated, full_catalogue
-from ..maprec.own_ratings import expected, shares_around
+from ..maprec.items import Catalogue, Item, Rated, full_catalogue, profile, import_ratings
+from ..maprec.own_ratings import expected, shares_around, Content, ContentSettings
 from ..models.embed import MiniLM, corpus_vectors
 from ..models.lm import ScriptedLM
 from ..reading.examples import voices
 from ..records import Turn, new_id, utc_now
+from ..reading.reader import load_reader
+from ..answer.scorer import load_scorer
+from ..answer.stage import READ, known_answer
+from ..turn.stages import with_reading
+from ..maprec import open_map
+from ..maprec.assistant import MapSettings
+from ..malp import open_malp
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #bb042953
 PER_USER = 100  # memories
@@ -201,8 +210,6 @@ def messages_to_recommender(
 def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> BenchRow:
     "A turn without generation; the limit is the reading of such a message by its networks."
     items, store = assistant.catalogue.items, assistant.store
-    from memkit.maprec.items import profile
-    from memkit.reading.reader import load_reader
     def ours(n): return assistant.chat(user, mine[n]).answer
     def limit(n): return assistant.frames.read(others[n]), load_reader().clauses(others[n])
     total = calls*rounds + 1
@@ -214,7 +221,6 @@ def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> BenchRow:
 # %% ../../nbs/benchmarks/04_bench.ipynb #f4b33d49
 def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) -> BenchRow:
     "Predictions for a whole catalogue, by memkit and by scikit-learn on the same columns and kernel."
-    from memkit.maprec.own_ratings import Content, ContentSettings
     items = assistant.catalogue.items
     content = Content(items, ContentSettings(people=0., series=0.))
     histories = [rated[-content.settings.longest:][k:] for k in range(calls*rounds + 1)]
@@ -246,9 +252,6 @@ def _by_sklearn(content: Any, items: Sequence[Item]):
 # %% ../../nbs/benchmarks/04_bench.ipynb #2995d603
 def answer_row(assistant: Any, calls: int, rounds: int) -> BenchRow:
     "An answer from memory; the limit is the network that reads the question beside eight messages."
-    from memkit.answer.scorer import load_scorer
-    from memkit.answer.stage import READ, known_answer
-    from memkit.turn.stages import with_reading
     talks = voices(["bi"], "conversations")
     at, talk = utc_now(), talks[0]
     texts = [text for session in talk["sessions"] for text in session["say"]]
@@ -269,9 +272,6 @@ def turn_rows(
 ) -> Iterator[BenchRow]:
     "Rows about turns and answers without generation."
     from memkit.store.store import MemoryStore
-    from memkit.maprec import open_map
-    from memkit.maprec.assistant import MapSettings
-    from memkit.maprec.items import import_ratings
     large, calls = size.public, min(size.calls, 20)
     catalogue, n = (enlarged(10_000), 1000) if large else (full_catalogue(), 100)
     rated, store = some_ratings(catalogue.items, n), room.stack.enter_context(MemoryStore(room.folder/"turns.db"))
@@ -280,7 +280,6 @@ def turn_rows(
     assistant = room.stack.enter_context(open_map(store, model, catalogue, settings=settings))
     yield turn_row(assistant, "reader", calls, size.rounds)
     yield list_row(assistant, rated, calls, size.rounds)
-    from memkit.malp import open_malp
     yield answer_row(room.stack.enter_context(open_malp(room.folder/"answers.db", model)), min(calls, 5), size.rounds)
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #3cb41ab6
@@ -321,7 +320,6 @@ def run_bench(
 
     Whatever else fails becomes a row with its reason.
     """
-    from tqdm import tqdm
     names, start = _asked(names, size), time.perf_counter()
     result = {"machine": machine(), "versions": library_versions(), "size": size, "seconds": 0., "completed": False,
               "rows": []}

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WINDOW_WORDS', 'PASSAGES', 'LARGE', 'SAME', 'LABELS', 'sentence_runs', 'distinct_windows', 'BenchCorpus',
            'load_corpus', 'lexical_row', 'built', 'collection_of', 'chroma_hits', 'dense_rows', 'exactly', 'fused_row',
-           'retrieval', 'texts_of', 'embedding', 'label_row', 'reload_row', 'decode_row', 'llm']
+           'retrieval', 'texts_of', 'embedding', 'label_row', 'reload_row', 'plain_writer', 'decode_row', 'llm']
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #d95e9630
 import hashlib
@@ -24,14 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
+# %% ../../nbs/benchmarks/02_searches.ipynb #8fd06d71
 from .timing import Agreement, Arm, Room, BenchRow, BenchSize, compare, lazily, overlap
-from ..files import cache_dir, make_once, own_rows, public_data
+from ..files import cache_dir, make_once, own_rows, public_data, quiet_loading
 from ..models.embed import MiniLM, Remembered, corpus_vectors, usable_cores, with_title
 from ..records import Document, Message
 from ..search.bm25 import BM25, idf_weight, tokenize
 from ..search.documents import FusedRetriever
 from ..search.vectors import ChromaIndex, ExactIndex, best_positions, corpus_index, open_chroma
+from ..hybrid.corpus import load_own, load_medquad, load_medmcqa
+from ..models.local import score_rows, split_labels, led_ids, pad_left, pad_token, LocalLM, fast_dtype
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #408d52a2
 # not `memkit.search.documents`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them
@@ -80,7 +84,6 @@ class BenchCorpus:
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #ab4d302d
 def _own(note: str = "") -> BenchCorpus:
-    from memkit.hybrid.corpus import load_own
     asked = [x["question"] for x in own_rows("medical_questions.jsonl")]
     random.Random(0).shuffle(asked)
     return BenchCorpus([d.text for d in load_own()], asked, "entries of memkit", note)
@@ -88,7 +91,6 @@ def _own(note: str = "") -> BenchCorpus:
 # %% ../../nbs/benchmarks/02_searches.ipynb #11cae21f
 @cache
 def _medquad(note: str = "") -> BenchCorpus:
-    from memkit.hybrid.corpus import load_medquad
     found = load_medquad()
     asked = sorted({d.meta["question"] for d in found if d.meta["question"]})
     random.Random(0).shuffle(asked)
@@ -99,7 +101,6 @@ def _medquad(note: str = "") -> BenchCorpus:
 # %% ../../nbs/benchmarks/02_searches.ipynb #42a31a10
 @cache
 def _passages(n: int) -> BenchCorpus:
-    from memkit.hybrid.corpus import load_medmcqa, load_medquad
     found = distinct_windows(d.text for part in (load_medquad(), load_medmcqa()) for d in part)
     texts = [found[i] for i in random.Random(0).sample(range(len(found)), min(n, len(found)))]
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=4).hexdigest()
@@ -189,7 +190,6 @@ def built(
 # %% ../../nbs/benchmarks/02_searches.ipynb #4a1c3eae
 def _add_all(client: Any, vectors: np.ndarray, owners: Sequence[str], progress: bool):
     "A new collection with Chroma's own default settings, compared by inner product as ours is."
-    from tqdm import tqdm
     found = client.create_collection("all", embedding_function=None, configuration={"hnsw": {"space": "ip"}})
     step = client.get_max_batch_size()
     for i in tqdm(range(0, len(vectors), step), unit=" batches", desc="Chroma", delay=3, disable=not progress):
@@ -315,7 +315,6 @@ def retrieval(
     room: Room,
 ) -> Iterator[BenchRow]:
     "Rows about searching documents."
-    from tqdm import tqdm
     corpus = load_corpus(size.public, size.passages)
     if room.progress and len(corpus.texts) >= PASSAGES:
         tqdm.write(
@@ -344,7 +343,6 @@ def texts_of(
 @cache
 def _sentence_transformer(folder: Path) -> Callable[[list[str]], np.ndarray]:
     from sentence_transformers import SentenceTransformer
-    from memkit.files import quiet_loading
     with quiet_loading(): model = SentenceTransformer(str(folder), device="cpu")
     return lambda texts: model.encode(texts, batch_size=32, show_progress_bar=False, normalize_embeddings=True)
 
@@ -378,8 +376,6 @@ LABELS = (" A", " B", " C", " D", " E")
 
 def _unshared(lm: Any, prompts: Sequence[str]) -> np.ndarray:
     "All prompts in one batch, each read from its beginning."
-    from memkit.models.local import score_rows, split_labels
-    from memkit.models.local import led_ids, pad_token
     model, tokenizer = lm.load()
     cut = [split_labels(lambda text: led_ids(tokenizer, text), p, LABELS) for p in prompts]
     contexts, tails = zip(*cut)
@@ -412,23 +408,24 @@ def reload_row(
     rounds: int,
 ) -> BenchRow:
     "Opening the embedded model again, once it was converted (ours)."
-    from memkit.models.local import LocalLM
     return compare(
         "reload the embedded model from the cache", "s", [Arm("ours", lambda _: LocalLM.embedded().load(), 1)],
         [None], rounds, target=1.0,
         note="in a process that has imported transformers; the files are in the system's cache")
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #62dfeb70
-def _generate(lm: Any, tokens: int) -> Callable[[list], tuple[str, int]]:
+def plain_writer(lm: Any, tokens: int, **more) -> Callable[[Sequence], tuple[list[str], int]]:
+    "`generate` of transformers on a LocalLM's model: conversations -> their answers, and the number of tokens."
     import torch
     model, tokenizer = lm.load()
-    def write(conversation):
-        ids = tokenizer(lm.render(conversation), return_tensors="pt", add_special_tokens=False).to(model.device)
+    def write(conversations):
+        prompts = [tokenizer(lm.render(c), add_special_tokens=False).input_ids for c in conversations]
+        ids, mask = pad_left(prompts, tokenizer.pad_token_id)
         with torch.inference_mode():
-            out = model.generate(**ids, max_new_tokens=tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)[
-                0, ids["input_ids"].shape[1] :
-            ]
-        return tokenizer.decode(out, skip_special_tokens=True).strip(), int((out != tokenizer.eos_token_id).sum())
+            out = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False,
+                                 pad_token_id=tokenizer.pad_token_id, **more)[:, ids.shape[1]:]
+        texts = tokenizer.batch_decode(out, skip_special_tokens=True)
+        return [t.strip() for t in texts], int((out != tokenizer.eos_token_id).sum())
     return write
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #b3e3643e
@@ -439,10 +436,10 @@ def decode_row(
 ) -> BenchRow:
     "Answering one question, against `generate` of transformers with the same weights (ours)."
     def ours(conversation):
-        reply = lm.generate([conversation], max_tokens=size.tokens)[0]
-        return reply.text.strip(), reply.answer_tokens
-    arms = [Arm("ours", ours, 1), Arm("generate of transformers", _generate(lm, size.tokens), 1)]
-    items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
+        reply = lm.generate(conversation, max_tokens=size.tokens)[0]
+        return [reply.text.strip()], reply.answer_tokens
+    arms = [Arm("ours", ours, 1), Arm("generate of transformers", plain_writer(lm, size.tokens), 1)]
+    items = [[[Message(role="user", text=q)]] for q in corpus.questions[:size.rounds]]
     return compare(
         f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items,
         size.rounds, Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
@@ -454,7 +451,6 @@ def llm(
 ) -> Iterator[BenchRow]:
     "Rows about the embedded language model, in fp32 and in the faster format where this machine has one."
     import torch
-    from memkit.models.local import LocalLM, fast_dtype
     corpus = load_corpus(public=False)
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     torch.set_num_threads(1)

@@ -4,23 +4,25 @@
 
 # %% auto #0
 __all__ = ['SEALED_HAND', 'COLLECTIONS', 'consumer_questions', 'own_questions', 'DocumentCase', 'cases_of', 'topics_for',
-           'trial_of', 'ranking_rows', 'answer_items', 'decline_rows', 'declined_rows', 'run_documents']
+           'ranking_rows', 'answer_items', 'decline_rows', 'declined_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tqdm.auto import tqdm
+
 from ...answer.from_documents import (
     answered_weights, from_documents, is_furniture, load_passages, probability_answered, answerable_features)
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
-    AskedDocument, DENSE, LOT, OURS, PAPERS, FormRanking, WORDS, by_lot, topic_key, split_of, systems)
-from ..result import Result, TableRows, figure, provenance, result
+    AskedDocument, DENSE, LOT, OURS, PAPERS, FormRanking, WORDS, rankings, topic_key, split_of, systems)
+from ..result import Result, TableRows, figure, figures, provenance, result
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
 from ...hybrid.fallback import labelled_questions
-from ...models.embed import Embedder, MiniLM, Remembered
+from ...models.embed import MiniLM, Remembered
 from ...reading.examples import voices
 from ...records import Document, Hit, utc_now
 from ...search.documents import RetrieveSettings, index_documents
@@ -92,18 +94,6 @@ def topics_for(
         if topic not in asked and (n is None or len(kept) < n): kept += of[topic]
     return kept
 
-# %% ../../../nbs/experiments/answers/02_documents.ipynb #fcb869f0
-def trial_of(
-    asked: Sequence[AskedDocument],             # each with relevant documents
-    documents: Sequence[Document],
-    embedder: Embedder,
-) -> FormRanking:
-    "Every search on these questions."
-    of = {name: index_documents(documents, embedder, settings) for name, settings in systems().items()}
-    found = {name: [[h.item.id for h in search.search(a.text, 10)] for a in asked]
-             for name, search in of.items()}
-    return FormRanking(tuple(asked), {**found, LOT: by_lot(documents, asked, 10, 0)})
-
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #d54d2a38
 def ranking_rows(what: str, trial: FormRanking) -> TableRows:
     "nDCG@10 of every search, and the difference of ours from each other one."
@@ -120,7 +110,6 @@ def answer_items(
     progress: bool = False,
 ) -> TableRows:
     "The answer to each question, and its documents."
-    from tqdm.auto import tqdm
     out = []
     for a in tqdm(asked, disable=not progress):
         hits = retriever.search(a.text, 5)
@@ -140,13 +129,12 @@ def decline_rows(what: str, items: Sequence[Mapping]) -> TableRows:
     "How many are declined, and the sources of the answers' sentences."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
     said = [i for i in able if i["answered"]]
-    rows = [("answerable questions declined", [not i["answered"] for i in able]),
-            ("unanswerable questions declined", [not i["answered"] for i in not_able]),
-            ("answers from a relevant document alone", [i["right"] for i in said]),
-            ("answers from the right topic alone", [i["topic"] for i in said]),
-            ("answers with furniture", [i["furniture"] for i in said])]
-    out = [figure("Answers", what, name, values) for name, values in rows if values]
-    return [*out, figure("Answers", what, "words of an answer", [i["words"] for i in said])]
+    return figures("Answers", what, {
+        "answerable questions declined": [not i["answered"] for i in able],
+        "unanswerable questions declined": [not i["answered"] for i in not_able],
+        "answers from a relevant document alone": [i["right"] for i in said],
+        "answers from the right topic alone": [i["topic"] for i in said],
+        "answers with furniture": [i["furniture"] for i in said], "words of an answer": [i["words"] for i in said]})
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #bebfc089
 def declined_rows(
@@ -178,6 +166,6 @@ def run_documents(
     what = f"consumer, {', '.join(hands)}"
     rows = decline_rows(what, answer_items(asked, retriever, progress))
     rows += declined_rows("own, fresh", own_questions("fresh"), index_documents(entries))
-    rows += ranking_rows(what, trial_of([a for a in asked if a.relevant], documents, embedder))
+    rows += ranking_rows(what, rankings(documents, systems(), {what: [a for a in asked if a.relevant]}, embedder)[what])
     said = {"documents": documents, "questions": [a.text for a in asked]}
     return result("documents", provenance(0, [], load_passages().name, said, started), rows)

@@ -15,18 +15,21 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import Evidence, Scorer, load_scorer
 from ...answer.stage import emergency, wants
 from ...answer.training import Case, cases
-from ..result import Result, TableRows, figure, provenance, result
+from ..result import Result, TableRows, figure, figures, provenance, result
 from ...models.lm import LanguageModel, Reply
 from ...reading.examples import hands_of, voices
 from ...reading.facts import reading_of
 from ...reading.reader import load_reader
 from ...records import Message, utc_now
 from ...search.embedders import load_embedder
+from ...turn.assistants import design as design_of, open_assistant
+from ...models.local import LocalLM
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -72,7 +75,6 @@ class ForQuestions:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #5d46d4f8
 def _opened(design: str, lm: ForQuestions, answers: str, **more):
-    from memkit.turn.assistants import design as design_of, open_assistant
     settings = design_of(design).Settings(answers=answers, **more)
     return open_assistant(design, store=":memory:", model=lm, settings=settings, prompted=lm.always)
 
@@ -98,8 +100,6 @@ def conversation_items(
     **settings,                        # more of the design's own
 ) -> TableRows:
     "A design's answer to each question of these writers, through its public calls."
-    from memkit.models.local import LocalLM
-    from tqdm.auto import tqdm
     lm, out = ForQuestions(model or LocalLM.embedded(), prompted), []
     rows = [r for r in voices(hands, "conversations") if only is None or r["id"] in only]
     for row in tqdm(rows, desc=f"{design}, {answers}", disable=not progress):
@@ -163,7 +163,6 @@ def shown_items(
     progress: bool = False,
 ) -> dict[str, TableRows]:   # by what is in the prompt
     "A language model's answers with no, random, or all messages of a conversation in the prompt."
-    from tqdm.auto import tqdm
     out, rng = {f"model alone, {name}": [] for name in SHOWN}, random.Random(0)
     every = [c for c in cases(hands) if only is None or c.id in only]
     for c in tqdm(every, desc="model alone", disable=not progress):
@@ -206,17 +205,15 @@ def _want_rows(items: Sequence[Mapping]) -> TableRows:
     values = {"exactly": [o["wants"] == o["got"] for o in items],
               "about the user, the world, or no question": [roughly(o["wants"]) == roughly(o["got"]) for o in items],
               "asks about the world, and is taken so": [o["got"] == "world" for o in items if o["wants"] == "world"]}
-    return [figure("What a message wants", "hand al", k, v) for k, v in values.items()]
+    return figures("What a message wants", "hand al", values)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #205d1298
 def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> TableRows:
     "Right and harmful answers, together and by kind of question."
     of = {"right": "right", "harm": "outdated, invented or harmful"}
-    rows = [figure("Answers", who, name, [o[k] for o in items], control=control) for k, name in of.items()]
-    for kind in sorted({o["kind"] for o in items}):
-        of = [o["right"] for o in items if o["kind"] == kind]
-        rows.append(figure("Answers by kind", who, kind, of, control=control))
-    return rows
+    by_kind = {kind: [o["right"] for o in items if o["kind"] == kind] for kind in sorted({o["kind"] for o in items})}
+    return [*figures("Answers", who, {name: [o[k] for o in items] for k, name in of.items()}, control),
+            *figures("Answers by kind", who, by_kind, control)]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #c014aab4
 def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[str, Any]:
@@ -228,8 +225,8 @@ def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[
 def _recall_rows(items: Sequence[Mapping], who: str) -> TableRows:
     "The fraction of the needed messages that are recalled, and the number of recalled memories."
     share = [o["found"]/o["needed"] for o in items if o["needed"]]
-    return [figure("Recall", who, "needed messages recalled", share),
-            figure("Recall", who, "memories recalled", [o["recalled"] for o in items])]
+    return figures("Recall", who, {"needed messages recalled": share,
+                                   "memories recalled": [o["recalled"] for o in items]})
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #2d1ad7aa
 def _alarm_rows(items: Sequence[Mapping]) -> TableRows:
@@ -269,7 +266,6 @@ def run_answers(
     prompted: bool = False,           # the model also reads and takes notes; it must be able to write JSON
 ) -> Result:                          # as every experiment's result
     "Later questions about conversations by other people. Full: two hours on one core."
-    from memkit.models.local import LocalLM
     started, size, model = utc_now(), FULL if full else QUICK, model or LocalLM.embedded()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
     designs = {f"{d}, {way}": conversation_items(hands, d, way, model, progress, prompted, drawn(hands, size[way]))

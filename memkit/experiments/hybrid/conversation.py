@@ -11,19 +11,21 @@ __all__ = ['OUT_OF_DOMAIN', 'TUNED', 'KINDS', 'OPENERS', 'RETURNS', 'LEADS', 'PE
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #a0b191ed
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...models.embed import Embedder, Remembered, with_title
 from ...search.fusion import rrf
 from ...search.documents import FusedRetriever, RetrieveSettings, split_sentences
 from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
-from .retrieval import FORMS, Base, draw_questions, base_questions, topic_key, parts, split_of
-from ..result import TableRows, figure
+from .retrieval import (
+    FORMS, Base, draw_questions, base_questions, sentence, topic_key, parts, split_of)
+from ..result import TableRows, figure, new_store
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ...hybrid.memory import MemorySettings, prepare_question
@@ -211,15 +213,6 @@ def rules(
         "score of the paper's rank fusion": fit("rrf"), "always declining": replace(never, threshold=2.),
         "never declining": never}
 
-# %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #04dca809
-def _areas(x: np.ndarray, yes: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    "The area under each draw's ROC curve: how often a yes has a higher score than a no; half for as high a one."
-    order = np.argsort(x, kind="stable")
-    starts = np.flatnonzero(np.diff(x[order], prepend=-np.inf))     # the first of each score
-    ups, downs = (np.add.reduceat(drawn[:, order]*kind[order], starts, axis=1) for kind in (yes, ~yes))
-    below = np.cumsum(downs, axis=1) - downs/2
-    return (ups*below).sum(1)/(ups.sum(1)*downs.sum(1))
-
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #481ebbee
 def auc(
     scores: Sequence[float],      # higher: more answerable
@@ -228,6 +221,7 @@ def auc(
 ) -> Interval:
     """Area under the ROC curve, .5 by chance, with a bootstrap interval over topics. Raises `ValueError` unless
     both kinds occur."""
+    from sklearn.metrics import roc_auc_score
     x, y, rng = np.asarray(scores), np.asarray(answerable, bool), np.random.default_rng(0)
     if y.all() or not y.any():
         raise ValueError(f"got {y.sum()} of {len(y)} questions with an answer; give some with and some without one")
@@ -235,8 +229,8 @@ def auc(
     n, of = len(number), np.array([number[g] for g in groups])
     drawn = np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(500)])[:, of]
     both = (drawn[:, y].sum(1) > 0) & (drawn[:, ~y].sum(1) > 0)
-    low, high = np.quantile(_areas(x, y, drawn[both]), [.025, .975])
-    return Interval(float(_areas(x, y, np.ones((1, len(y)), int))[0]), float(low), float(high), len(y))
+    low, high = np.quantile([roc_auc_score(y, x, sample_weight=w) for w in drawn[both]], [.025, .975])
+    return Interval(float(roc_auc_score(y, x)), float(low), float(high), len(y))
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #184b5795
 def fallback_rows(
@@ -337,18 +331,16 @@ def follow_up_bases(
 def _worded(base: Base, x: str, rng: random.Random) -> str:
     return rng.choice(parts(base.split)["wordings"][base.type]).format(x=x) + "?"
 
-def _big(text: str) -> str: return text[:1].upper() + text[1:]
-
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #d52c7930
 def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Random) -> QuestionInDialogue:
     split, (a, b) = x[0].split, rng.sample([q for q in x if q.type != "information"], 2)
     (who, they), (other, them) = rng.sample(PEOPLE, 2)
     opened = lambda bases, who, they: rng.choice(OPENERS[split]).format(x=bases[0].names[0], who=who, they=they)
-    asked = lambda template, base, pronoun: template.format(q=(q := _worded(base, pronoun, rng)), Q=_big(q), who=who)
+    asked = lambda template, base, x: template.format(q=(q := _worded(base, x, rng)), Q=sentence(q), who=who)
     lead, pronoun = rng.choice(LEADS[split]), rng.choice(("it", "it", "this", "that"))
     first, more, alien = (
         opened(x, who, they), asked(rng.choice(LEADS[split]), b, "it"),
-        _big(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng)))
+        sentence(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng)))
     said = {
         "next": [(1, first)], "chain": [(1, first), (1, more)],
         "earlier session": [(0, opened(y, other, them)), (0, asked("{Q}", y[-1], "it")), (1, first)],
@@ -446,15 +438,14 @@ def follow_up_rows(
     retriever: FusedRetriever,
     kind: str,
     played: Sequence[QuestionInDialogue],
-    progress: Callable[[Sequence], Iterator] = iter,
+    progress: bool = False,
 ) -> TableRows:
     """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
     is recalled."""
-    from memkit.store.store import MemoryStore
-    bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
+    bots = {name: HybridChatbot(retriever, None, new_store(), retriever.dense.embedder, settings=s,
                                 calibration=load_calibration("")) for name, s in CONDITIONS.items()}
     out = []
-    for i, d in enumerate(progress(played)):
+    for i, d in enumerate(tqdm(played, desc=kind, leave=False, delay=2, disable=not progress)):
         for bot in bots.values(): bot.consent(f"dialogue {i}")
         out.append(conditions_of(bots, f"dialogue {i}", d, played[i - 1].said[max(0, played[i - 1].about)][1]))
     for bot in bots.values(): bot.store.close()
@@ -474,7 +465,6 @@ def fallback_and_follow_up_rows(
 ) -> TableRows:
     """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
     full MedQuAD takes several."""
-    from tqdm import tqdm
     topics, n, turns = FULL if full else QUICK
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))
     held = hold_out(documents, topics, seed)
@@ -483,6 +473,5 @@ def fallback_and_follow_up_rows(
     strange = [FallbackCase(q, "out of domain", q, False, _evidence(small, q)) for q in OUT_OF_DOMAIN]
     rows = fallback_table(tuning, asked, strange, load_calibration(whole.dense.embedder.name))
     for kind in KINDS:
-        bar = lambda played: tqdm(played, desc=kind, leave=False, delay=2, disable=not progress)
-        rows += follow_up_rows(whole, kind, draw_dialogues(documents, kind, "score", turns, seed), bar)
+        rows += follow_up_rows(whole, kind, draw_dialogues(documents, kind, "score", turns, seed), progress)
     return rows

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMS', 'OURS', 'PAPERS', 'WORDS', 'DENSE', 'LOT', 'PAPER_3', 'AskedDocument', 'topic_key', 'split_of', 'Base',
-           'base_questions', 'parts', 'misspell', 'draw', 'draw_questions', 'experiment_corpus', 'systems',
-           'FormRanking', 'by_lot', 'run_trials', 'table_3', 'best_part', 'form_rows', 'retrieval_rows']
+           'base_questions', 'parts', 'sentence', 'misspell', 'draw', 'draw_questions', 'experiment_corpus', 'systems',
+           'FormRanking', 'by_lot', 'rankings', 'run_trials', 'table_3', 'best_part', 'form_rows', 'retrieval_rows']
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #8be4e8f8
 import json
@@ -18,8 +18,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ...evaluate.intervals import paired, rank_scores
-from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
+from ...evaluate.intervals import paired, rank_scores, BERT, BERT_ENCODER, bert_score
 from ..result import TableRows, figure
 from ...files import own_data, own_rows, public_data
 from ...hybrid import read_corpus
@@ -132,7 +131,9 @@ def _wording(base: Base, rng: random.Random, x: str = "") -> str:
     ).format(x=x or _call(base, rng))
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #6551efc0
-def _sentence(text: str) -> str: return text[:1].upper() + text[1:]
+def sentence(text: str) -> str:
+    "The text with a capital letter."
+    return text[:1].upper() + text[1:]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d49b3d7f
 _FILLER = frozenset("a an and are as at be by can do does for from have how i if in is it me my of on or that the this "
@@ -154,7 +155,7 @@ def _filled(template: str, rng: random.Random, p: dict, who: Sequence[str], x: s
     fill = {
         "time": rng.choice(p["times"]), "complaint": rng.choice(p["complaints"]), "medicine": rng.choice(p["medicines"])
     }
-    return _sentence(template.format(x=x, who=who[0], they=who[1], their=who[2], age=who[3], **fill))
+    return sentence(template.format(x=x, who=who[0], they=who[1], their=who[2], age=who[3], **fill))
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #342aa2dd
 def _told(base: Base, rng: random.Random) -> list[str]:
@@ -171,7 +172,7 @@ def _told(base: Base, rng: random.Random) -> list[str]:
         + _wording(base, rng, rng.choice(("it", "this")) if where == "named" else x)
         + ("?" if rng.random() < 0.8 else "")
     )
-    said.insert(rng.randint((len(said) + 1)//2, len(said)), _sentence(question))
+    said.insert(rng.randint((len(said) + 1)//2, len(said)), sentence(question))
     return [*rng.sample(p["greetings"], rng.randint(0, 1)), *said, *rng.sample(p["thanks"], rng.randint(0, 1))]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #c0119af5
@@ -212,7 +213,7 @@ def misspell(
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #3e030bc8
 def _typos(base: Base, rng: random.Random) -> str:
     text = (
-        _sentence(_wording(base, rng)) + "?"
+        sentence(_wording(base, rng)) + "?"
         if rng.random() < 0.6 or not base.type
         else re.sub(r"\s+\?$", "?", base.question)
     )
@@ -232,10 +233,10 @@ def _several(
     asked = [_wording(base, rng, x)] + [
         _wording(b, rng, rng.choice(("it", x)) if b.focus == base.focus else "") for b in more
     ]
-    text = _sentence(asked[0]) + "?"
+    text = sentence(asked[0]) + "?"
     for question in asked[1:]:
         join = rng.choice(parts(base.split)["joins"])
-        text += join + (question if join.strip() else _sentence(question)) + "?"
+        text += join + (question if join.strip() else sentence(question)) + "?"
     return text, tuple(dict.fromkeys(i for b in (base, *more) for i in b.relevant))
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #8400f3b6
@@ -331,24 +332,31 @@ def by_lot(documents: Sequence[Document], asked: Sequence[AskedDocument], k: int
     return [random.Random(f"{seed} {a.id}").sample(ids, min(k, len(ids))) for a in asked]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #76ae04dd
-def run_trials(
+def rankings(
     documents: Sequence[Document],
     searches: Mapping[str, RetrieveSettings],
+    asked: Mapping[str, Sequence[AskedDocument]],   # by form
+    embedder: Embedder,
+    seed: int = 0,
+) -> dict[str, FormRanking]:              # by form
+    "Every search on all messages, and documents by lot."
+    found = {form: {} for form in asked}
+    for name, settings in searches.items():
+        search = index_documents(documents, embedder, settings).search
+        for form, some in asked.items(): found[form][name] = [[h.item.id for h in search(a.text, 10)] for a in some]
+    return {form: FormRanking(tuple(some), found[form] | {LOT: by_lot(documents, some, 10, seed)})
+            for form, some in asked.items()}
+
+def run_trials(
+    documents: Sequence[Document], searches: Mapping[str, RetrieveSettings],
     n: int | None = None,           # messages of each form
     split: str = "score",           # or tune
-    forms: Sequence[str] = FORMS,
-    seed: int = 0,
+    forms: Sequence[str] = FORMS, seed: int = 0,
     embedder: Embedder | None = None,  # None: MiniLM
 ) -> dict[str, FormRanking]:              # by form
     "Every search on every form; raises the errors of `draw_questions` and `index_documents`."
-    embedder = Remembered(embedder or MiniLM())
-    asked = {form: tuple(draw_questions(documents, form, split, n, seed)) for form in forms}
-    found = {form: {} for form in forms}
-    for name, settings in searches.items():
-        retriever = index_documents(documents, embedder, settings)
-        for form in forms: found[form][name] = [[h.item.id for h in retriever.search(a.text, 10)] for a in asked[form]]
-    for form in forms: found[form][LOT] = by_lot(documents, asked[form], 10, seed)
-    return {form: FormRanking(asked[form], found[form]) for form in forms}
+    asked = {form: draw_questions(documents, form, split, n, seed) for form in forms}
+    return rankings(documents, searches, asked, Remembered(embedder or MiniLM()), seed)
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #58e2af52
 PAPER_3 = {"R@5": .750, "P@5": .260, BERT: .8654}   # hybrid §6, Table 3

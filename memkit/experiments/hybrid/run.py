@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGINNING', 'ALWAYS', 'TASK', 'ROUGE', 'PLAIN_PPL',
-           'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
-           'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK', 'FULL',
-           'EarlierExchange', 'ExamQuestion', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments',
+           'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'Scores', 'NO', 'ONE',
+           'TWO', 'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK',
+           'FULL', 'EarlierExchange', 'ExamQuestion', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments',
            'ChatbotParts', 'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer_with', 'unguarded',
            'negative_log_likelihood', 'negative_log_likelihood_given', 'score', 'conditions', 'answer_all',
            'first_words', 'mean_with_interval', 'metric_rows', 'difference_rows', 'table_1_rows', 'table_2_rows',
@@ -19,10 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from tqdm.auto import tqdm
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
 from ...evaluate.intervals import (
@@ -31,8 +33,8 @@ from .conversation import fallback_and_follow_up_rows
 from .retrieval import (
     AskedDocument, draw_questions, experiment_corpus, retrieval_rows, topic_key)
 from ..result import (
-    Card, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals, legend_below, table_number,
-    number_table, of_paper, provenance, result, rows_of, sheet)
+    Axes, Card, Figure, Palette, PaperPicture, PaperTable, Result, TableRows, diagram, figure, intervals,
+    legend_below, new_store, table_number, number_table, of_paper, provenance, result, rows_of, sheet)
 from ...files import public_data
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, without_citations
 from ...hybrid.fallback import Calibration
@@ -46,8 +48,6 @@ from ...turn.prompt import shorten
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #a25654cf
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5855acb5
@@ -272,6 +272,7 @@ def score(
         RECALLED: column(lambda a, i: a.recalled), SECONDS: column(lambda a, i: a.seconds)}
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0d4f053b
+Scores = Mapping[str, Mapping[str, np.ndarray]]   # by condition and metric
 NO, ONE, TWO, OTHER = "no memory", "one memory", "two memories", "two memories of other topics, put in all the same"
 # a chatbot, and the exchanges that went before
 Condition = tuple[Any, Callable[[ExamQuestion], Sequence[EarlierExchange]]]
@@ -297,7 +298,6 @@ def answer_all(
     progress: bool = True,
 ) -> dict[str, list[Answer]]:  # by condition, in the order of `items`
     "Ask every chatbot every question."
-    from tqdm import tqdm
     bar = tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True)
     answers = {name: [answer_with(bot, item, before(item)) for item in items] for name, (bot, before) in bar}
     beginnings = [first_words(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]
@@ -358,7 +358,7 @@ def metric_rows(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #bbd636bf
 def difference_rows(
     table: str,
-    scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
+    scores: Scores,
     pairs: Sequence[tuple[str, str]],                # conditions
 ) -> TableRows:
     "How much the first of each pair differs from the second on the same questions, those that both answered."
@@ -374,7 +374,7 @@ def difference_rows(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #4e17152f
 def table_1_rows(
-    scores: Mapping[str, Mapping[str, np.ndarray]],
+    scores: Scores,
 ) -> TableRows:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
     controls = (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)
@@ -391,7 +391,7 @@ def table_1_rows(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #ab178899
 def table_2_rows(
-    scores: Mapping[str, Mapping[str, np.ndarray]],
+    scores: Scores,
 ) -> TableRows:
     "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
     rows, there = [], {f"{PAPERS}, {NO}": scores[PAPERS]}
@@ -403,7 +403,7 @@ def table_2_rows(
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #21423013
 def figure_3_rows(
-    scores: Mapping[str, Mapping[str, np.ndarray]],
+    scores: Scores,
 ) -> TableRows:
     "BERTScore of each of the first 20 questions (hybrid Figure 3); the paper prints no single value."
     pairs = enumerate(zip(scores[HYBRID][BERT][:20], scores[PAPERS][BERT]), 1)
@@ -420,8 +420,7 @@ def generation_rows(
     progress: bool = True,
 ) -> TableRows:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
-    from memkit.store.store import MemoryStore
-    with MemoryStore(":memory:") as store:
+    with new_store() as store:
         answers = answer_all(conditions(parts, store, seed), items, progress)
     scores = {name: score(a, items, lm, given and name.startswith(PAPERS)) for name, a in answers.items()}
     return [*table_1_rows(scores), *table_2_rows(scores), *figure_3_rows(scores), *recall_rows(parts, items)]
@@ -432,15 +431,13 @@ def recall_rows(
     items: Sequence[ExamQuestion],
 ) -> TableRows:
     "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
-    from memkit.store.store import MemoryStore
-    with MemoryStore(":memory:") as store:
+    with new_store() as store:
         bot = HybridChatbot(parts.papers, silent(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)
         seen = np.array([answer_with(bot, i, i.elsewhere).recalled for i in items], float)
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #0fd523cc
-def _run(result: Result | None) -> Result:
-    return of_paper(result, "hybrid")
+_run = partial(of_paper, paper="hybrid")
 
 def measured(
     result: Result,
@@ -477,14 +474,13 @@ def figure_1(
 ) -> PaperPicture:
     """The steps of memkit's chatbot where an answer can fail, with success rates (hybrid Figure 1). Raises
     `ValueError` for another paper's result."""
-    r, cards, arrows = _run(result), [], []
+    r, cards = _run(result), []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
         share = f"{measured(r, table, row, metric)} {what}"
-        cards += [Card(name, i, 0, 1, name, does), Card(f"{name} share", i, 1, 1, share, f"Error: {fails}", "orange")]
-        if i: arrows.append((STEPS[i - 1][0], name, ""))
+        cards += [Card(f"{i}", i, 0, 1, name, does), Card(f"share {i}", i, 1, 1, share, f"Error: {fails}", "orange")]
     return diagram(
         "hybrid, Figure 1", "Five steps of a turn, each with the share that went well and the error that it can make.",
-        cards, arrows, columns=2)
+        cards, "0 1, 1 2, 2 3, 3 4", columns=2)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
 def _system(s: HybridSettings) -> list[Card]:
@@ -503,20 +499,19 @@ def _system(s: HybridSettings) -> list[Card]:
     return [Card(*c) for c in cards]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #85776927
-_FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to
-
 def figure_2(
     result: Result | None = None,
 ) -> PaperPicture:
     "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
     _run(result)
     return diagram("hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.",
-                   _system(HybridSettings()), [(a, b, "") for a, b in _FLOW], columns=3)
+                   _system(HybridSettings()),
+                   "q w, q d, q m, w f, d f, m c, f p, c p, p g, p x, g s, x s", columns=3)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d54cb46a
 _THIRD = {HYBRID: ("blue", "o", 1.5), PAPERS: ("orange", "s", 2.2)}   # colour, marker, the mean's place
 
-def _scores(axes: "Axes", c: Palette, scores: Mapping[str, Sequence[float]]):
+def _scores(axes: Axes, c: Palette, scores: Mapping[str, Sequence[float]]):
     "The two scores of each question, and the means on the right."
     axes.vlines(range(1, len(scores[HYBRID]) + 1), *scores.values(), color=c["faint"], linewidth=1)
     for who, (colour, mark, away) in _THIRD.items():
@@ -543,7 +538,7 @@ def figure_3(
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
-    def draw(c: Palette) -> "Figure":
+    def draw(c: Palette) -> Figure:
         figure = sheet(3.8)
         axes = figure.subplots()
         _scores(axes, c, scores)

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['Ranker', 'DPEM', 'YARDSTICK', 'WITH_NAMES', 'BY_WORDS', 'TURN_CONTROLS', 'STANDARD', 'DICTIONARY', 'LETTER',
            'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL', 'CHANGED', 'RecallCase',
-           'memorybank_cases', 'evidence_cases', 'turn_ranker', 'turns_behind', 'memory_ranker', 'evidence_systems',
-           'CachedCoordinator', 'take_rounds', 'evidence_rows', 'RankedRounds', 'malp_memories', 'studied',
-           'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words', 'found_stale',
-           'newest_first_of', 'recall_rows']
+           'memorybank_cases', 'evidence_cases', 'text_ranker', 'turn_ranker', 'turns_behind', 'memory_ranker',
+           'evidence_systems', 'CachedCoordinator', 'take_rounds', 'evidence_rows', 'RankedRounds', 'malp_memories',
+           'studied', 'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words',
+           'found_stale', 'newest_first_of', 'recall_rows']
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #1e886dac
 import json
@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
-from ..result import TableRows, figure
+from ..result import TableRows, figure, new_store
 from ...files import own_data, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
@@ -35,10 +36,6 @@ from ...records import Hit, Memory
 from ...search.bm25 import BM25
 from ...search.fusion import rrf
 from ...search.memories import RecallSettings
-
-# %% ../../../nbs/experiments/malp/01_recall.ipynb #263c6e13
-if TYPE_CHECKING:
-    from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #e00d8254
 @dataclass(frozen=True)
@@ -84,20 +81,27 @@ def evidence_cases() -> list[RecallCase]:
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #7dc5bc70
 Ranker = Callable[[str], list[str]]   # a question -> turn ids, best first
 
-def turn_ranker(
-    conversation: CorpusConversation,
-    embedder: Embedder,
-    names: bool = False,         # the speaker's name before each turn
-    sides: Sequence[str] = ("bm25", "dense"),  # one of them, or both fused by rank
-) -> Ranker:
-    "BM25 and vectors over the turns as they were said, fused by rank: no memory design at all (a control)."
-    said = [t for t in conversation.turns if t.text.strip()]
-    texts = [f"{t.speaker}: {t.text}" if names else t.text for t in said]
+def text_ranker(
+    texts: Sequence[str], embedder: Embedder,
+    sides: Sequence[str] = ("bm25", "dense"),   # one of them, or both fused by rank
+    most: int = 100,                            # texts of each side
+) -> Callable[[str], list[tuple[int, float]]]:  # a question -> positions with scores, best first
+    "BM25 and vectors over texts, fused by rank."
     bm25, vectors = BM25(texts), embedder.embed(texts) if "dense" in sides else None
-    def by_words(q): return [i for i, _ in bm25.search(q, 100)]
-    def by_meaning(q): return np.argsort(-(vectors @ embedder.embed([q], "query")[0]), kind="stable")[:100].tolist()
+    def by_words(q): return [i for i, _ in bm25.search(q, most)]
+    def by_meaning(q): return np.argsort(-(vectors @ embedder.embed([q], "query")[0]), kind="stable")[:most].tolist()
     search = {"bm25": by_words, "dense": by_meaning}
-    return lambda q: [said[i].id for i, _ in rrf([search[s](q) for s in sides])]
+    return lambda q: rrf([search[s](q) for s in sides])
+
+def turn_ranker(
+    conversation: CorpusConversation, embedder: Embedder,
+    names: bool = False,         # the speaker's name before each turn
+    sides: Sequence[str] = ("bm25", "dense"),
+) -> Ranker:
+    "`text_ranker` over the turns as they were said: no memory design at all (a control)."
+    said = [t for t in conversation.turns if t.text.strip()]
+    rank = text_ranker([f"{t.speaker}: {t.text}" if names else t.text for t in said], embedder, sides)
+    return lambda q: [said[i].id for i, _ in rank(q)]
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #3e11bec5
 def turns_behind(
@@ -136,7 +140,6 @@ TURN_CONTROLS = (YARDSTICK, WITH_NAMES, BY_WORDS, "random memory")
 def evidence_systems(
     case: RecallCase,
     embedder: Embedder,
-    new_store: Callable[[], "MemoryStore"],
 ) -> dict[str, Ranker]:
     "Rankers by name; DPeM reads the conversation with each of its ways to recall, with the note taker that ships."
     c, taken = case.conversation, CachedCoordinator(EmbeddedCoordinator())
@@ -180,12 +183,10 @@ def evidence_rows(
 ) -> TableRows:  # rows for `result`
     """Recall of evidence among the first five turns, by conversation (LoCoMo) or all users together (MemoryBank), and
     DPeM less the yardsticks, in pairs."""
-    from memkit.store.store import MemoryStore
-    from tqdm.auto import tqdm
     values: dict[str, dict[str, list[float]]] = {}
     for case in tqdm(cases, desc="evidence", unit=" conversations", disable=not progress):
         group = values.setdefault(case.conversation.id if case.data == "LoCoMo" else case.data, {})
-        for name, ranker in evidence_systems(case, embedder, lambda: MemoryStore(":memory:")).items():
+        for name, ranker in evidence_systems(case, embedder).items():
             ranked, evidence = [ranker(q.question) for q in case.questions], [q.evidence for q in case.questions]
             group.setdefault(name, []).extend(rank_scores(ranked, evidence, ["R@5"])["R@5"].tolist())
     return [figure("Evidence", name, f"recall@5, {group}", v, control=name in TURN_CONTROLS)
@@ -207,16 +208,12 @@ class RankedRounds:
         "The `k` rounds that BM25 and the embedder rank highest, fused by rank."
         there = self.store.list(user, "round")
         if not there: return []
-        texts = [m.text for m in there]
-        scores = self.embedder.embed(texts) @ self.embedder.embed([query], "query")[0]
-        by_words = [i for i, _ in BM25(texts).search(query, len(texts))]
-        ranked = rrf([by_words, np.argsort(-scores, kind="stable").tolist()])
+        ranked = text_ranker([m.text for m in there], self.embedder, most=len(there))(query)
         return [Hit(item=there[i], score=x, source="memory", parts={}) for i, x in ranked[:k]]
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #890961c6
 def malp_memories(
     embedder: Embedder,
-    new_store: Callable[[], "MemoryStore"],  # an empty one for each memory
 ) -> dict[str, DialogueMemory]:              # by name; the last two learn with DPeM and with the history
     "MaLP's three settings without weights, DPeM to the letter, and three controls (MaLP §4.2)."
     notes = CachedCoordinator(EmbeddedCoordinator())

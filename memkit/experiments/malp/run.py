@@ -5,57 +5,56 @@
 # %% auto #0
 __all__ = ['CASE_ROUNDS', 'CASE_QUERY', 'CASE_GOLD', 'PAPER_5', 'QUICK', 'FULL', 'ROUNDS', 'CURVED', 'NO_BASE', 'USERS',
            'PAPER_3', 'case_study', 'case_text', 'case_rows', 'response_pairs', 'rating_pairs', 'save_pairs',
-           'human_agreement', 'agreement_rows', 'Size', 'Studies', 'study_all', 'all_answers', 'all_styles',
-           'nearest_styles', 'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'beginning', 'figure_1',
-           'figure_2', 'dialogue_counts', 'figure_3', 'table_3', 'figure_4', 'cold_start', 'figure_5', 'table_1',
-           'table_2', 'table_5', 'table_4']
+           'human_agreement', 'agreement_rows', 'Size', 'study_all', 'all_answers', 'all_styles', 'nearest_styles',
+           'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'beginning', 'figure_1', 'figure_2',
+           'dialogue_counts', 'figure_3', 'table_3', 'figure_4', 'cold_start', 'figure_5', 'table_1', 'table_2',
+           'table_5', 'table_4']
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #7748288e
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
-from ...evaluate.judge import JudgeAgreement, Gold, Pair, RubricScore, judge_agreement, rubric, pair_verdict
-from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, load_ratings, rating_html, rule_form
+from tqdm.auto import tqdm
+
+from ...evaluate.intervals import bootstrap
+from ...evaluate.judge import (
+    JudgeAgreement, Gold, Pair, RubricScore, judge_agreement, rubric, pair_verdict, CRITERIA, PAPER as
+    PAPER_QUALITY, load_ratings, rating_html, rule_form)
 from ..result import (
     BARS, Palette, PaperPicture, Result, TableRows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
-    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS, Key,
-    ModelQuestion,
-    answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores,
-    nearest_style, other_words, over_examples, qa_rows, best_memory, response_rows, response_scores, style_examples,
-    style_rows, table_5_rows, weights_rows)
+    BOTH, BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS,
+    Answers, Key, ModelQuestion, Example, Studies, after_rounds, answer_all, chosen_styles, draw_items,
+    item_prompt, nearest_style, other_words, over_examples, qa_rows, best_memory, response_rows,
+    response_scores, style_examples, style_rows, table_5_rows, weights_rows)
 from .recall import (
     CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RANDOM, RAW, STANDARD, evidence_cases, evidence_rows,
     found_sentence, malp_memories, patient_questions, recall_rows, studied)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3c2b5913
 from .weights import (
-    COLD_START, TrainingPlan, MEASURES, TrainedWeights, cold_rows, curves_of, injection_path, loss_rows, style_prompts,
-    trained_weights, weights_answers, weights_styles)
+    COLD_START, TrainingPlan, MEASURES, TrainedWeights, cold_rows, curves_of, injection_path, loss_rows, PLAIN,
+    WeightsRow, style_scores, trained_weights, weights_answers)
 from ..result import (
-    Card, Cell, HERE, Line, PAPER, PaperTable, diagram, figure, table_number, number_table, provenance, result)
+    Card, Cell, HERE, Line, PAPER, PaperTable, Axes, Figure, diagram, figure, new_store, table_number,
+    number_table, provenance, result)
 from ...files import write_file
 from ...malp.coordinator import rounds_in_order
-from ...malp.memories import DialogueMemory, made_memory
-from ...malp.patients import Patient, PatientQuestion, simulate
+from ...malp.memories import made_memory
+from ...malp.patients import Patient, simulate
 from ...malp.personalize import LoraSettings
 from ...malp.triage import DPeMSettings
-from ...models.embed import Embedder
+from ...models.embed import Embedder, MiniLM, Remembered
 from ...models.lm import LanguageModel
 from ...reading.notes import Round
-from ...records import Hit, json_copy, utc_now
-
-# %% ../../../nbs/experiments/malp/04_run.ipynb #1e0cfe01
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from memkit.store.store import MemoryStore
+from ...records import json_copy, utc_now
+from ...models.local import load_model
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #9e05f651
 CASE_ROUNDS = rounds_in_order(Round(f"case-r{i}", *said) for i, said in enumerate((
@@ -95,7 +94,7 @@ PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with 
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #2b52a445
 def case_study(
-    model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
+    model: LanguageModel, embedder: Embedder
 ) -> TableRows:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
     item, out = ModelQuestion("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
@@ -139,7 +138,7 @@ def case_rows(case: TableRows) -> TableRows:
 # %% ../../../nbs/experiments/malp/04_run.ipynb #14a07c07
 def response_pairs(
     items: Sequence[ModelQuestion],
-    answers: Mapping[Key, str],
+    answers: Answers,
     scores: Mapping[Key, RubricScore],
     visits: int,
 ) -> list[dict[str, str]]:  # for the result: id, query, both answers, what is known, the rubric's verdict
@@ -214,7 +213,7 @@ class Size:
     lora: LoraSettings = LoraSettings()
 
     @property
-    def styles(self) -> list[tuple[str, list[str]]]:
+    def styles(self) -> list[Example]:
         "Questions with an answer in each style: the new ones, then those in other words."
         return style_examples(self.examples) + other_words(self.others)
 
@@ -225,15 +224,6 @@ QUICK = Size(
 FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
-# %% ../../../nbs/experiments/malp/04_run.ipynb #02233768
-@dataclass(frozen=True)
-class Studies:
-    "What all patients' memories recall, before any model answers."
-    questions: list[PatientQuestion]
-    items: list[ModelQuestion]                                      # what a model is asked, of the first patients only
-    memories: dict[str, dict[str, DialogueMemory]]         # by patient and name
-    recalled: dict[tuple[str, int, str, str], list[Hit]]   # memory, visits, patient, query
-
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e0a5db78
 def study_all(
     patients: Sequence[Patient],
@@ -243,11 +233,9 @@ def study_all(
     progress: bool = True,
 ) -> Studies:
     "Let every memory study every patient, and ask it everything (MaLP §4.3, §4.5)."
-    from memkit.store.store import MemoryStore
-    from tqdm.auto import tqdm
     out = Studies([], [], {}, {})
     for i, p in enumerate(tqdm(patients, desc="studying", unit=" patients", disable=not progress)):
-        asked, memories = patient_questions(p), malp_memories(embedder, lambda: MemoryStore(":memory:"))
+        asked, memories = patient_questions(p), malp_memories(embedder)
         n = {k: getattr(size, k) for k in ("profile", "knowledge", "response")}
         mine = draw_items(p, asked, n, seed) if i < size.answered else []
         styles = [q for q, _ in size.styles] if mine else []
@@ -266,15 +254,14 @@ def all_answers(
     model: LanguageModel,
     size: Size,
     progress: bool = True,
-) -> dict[Key, str]:
+) -> Answers:
     "The model's answers with each memory, on the way those that Figure 4 shows, and the quoted memories (ours)."
     prompts, quoted, last = {}, {}, size.visits
-    for i in (i for i in studies.items if i.kind != "preference"):
-        for n, (name, m) in product(size.after, studies.memories[i.patient].items()):
+    for i in studies.asked():
+        for n, name in product(size.after, studies.memories[i.patient]):
             if n == last and name != RAW or name in CURVED and i.kind != "knowledge":
-                prompts[name, n, i.id] = item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])
-        for name, of in QUOTED.items():
-            quoted[name, last, i.id] = best_memory(studies.recalled[of, last, i.patient, i.text])
+                prompts[name, n, i.id] = studies.prompt(name, n, i, model)
+        for name, of in QUOTED.items(): quoted[name, last, i.id] = best_memory(studies.hits(of, last, i))
     return answer_all(model, prompts, SETTINGS.answer_tokens, progress) | quoted
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3d817662
@@ -284,42 +271,33 @@ def all_styles(
     size: Size,
     progress: bool = True,
 ) -> tuple[dict[Key, Any], dict[Key, Any]]:  # by description, by example; nothing where the model can't score labels
-    "How likely the model finds each style with each memory; by example also where Cold start asks."
-    from tqdm.auto import tqdm
+    "How likely the model finds each style with each memory."
     if not hasattr(model, "score_labels"): return {}, {}
-    told, shown, seen, examples = {}, {}, {}, size.styles
-    jobs = [(i, n, name, m) for i in studies.items if i.kind == "preference"
-            for name, m in studies.memories[i.patient].items() for n in size.after
-            if name != RAW and (n == size.visits or name == DPEM)]
-    for i, n, name, m in tqdm(jobs, desc="styles", disable=not progress):
-        key, hits = (name, n, i.id), studies.recalled[name, n, i.patient, i.text]
-        if n == size.visits: told |= label_scores(model, {key: item_prompt(m, model, i, hits)})
-        prompts = style_prompts(m, model, i, name, n, studies.recalled, examples)
-        shown |= example_scores(model, {key: prompts}, examples, seen)
-    return told, shown
+    rows = [WeightsRow(n, n, PLAIN) for n in (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)]
+    return style_scores(studies, rows, lambda *_: (model, PLAIN), size.after, size.styles, progress)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b1a47bfa
-def nearest_styles(studies: Studies, embedder: Embedder, visits: int) -> dict[Key, str]:
+def nearest_styles(studies: Studies, embedder: Embedder, visits: int) -> Answers:
     "For the rows without a model: the description that comes nearest to a recalled memory."
-    return {(name, visits, i.id): nearest_style(studies.recalled[of, visits, i.patient, i.text], embedder)
-            for name, of in QUOTED.items() for i in studies.items if i.kind == "preference"}
+    return {(name, visits, i.id): nearest_style(studies.hits(of, visits, i), embedder)
+            for name, of in QUOTED.items() for i in studies.asked("preference")}
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b8fc5bc9
 def curve_rows(
     studies: Studies,
-    answers: Mapping[Key, str],
+    answers: Answers,
     size: Size,
 ) -> TableRows:
     "Figure 4's rows: two curves of answers, one of what is recalled (MaLP §4.5)."
-    answered, profile = ([x for x in of if x.kind != kind] for of, kind in
-                         ((studies.items, "preference"), (studies.questions, "knowledge")))
-    values = curve_values(answered, {k: a for k, a in answers.items() if k[0] in CURVED}, ROUNDS)
-    recall, names = list(CURVES)[-1], dict.fromkeys(key[0] for key in studies.recalled if key[0] != STANDARD)
+    *answered, recall = CURVES
+    rows = after_rounds("Figure 4", studies, answers, CURVED, answered, size.after, ROUNDS)
+    profile = [q for q in studies.questions if q.kind != "knowledge"]
+    groups, names = [q.patient for q in profile], dict.fromkeys(k[0] for k in studies.recalled if k[0] != STANDARD)
     for name, n in product(names, size.after):
         found = [found_sentence(studies.recalled[name, n, q.patient, q.text], q) for q in profile]
-        values[name, n*ROUNDS, recall] = found
-    groups = {metric: [i.patient for i in answered if i.kind == kind] for metric, kind in CURVES.items()}
-    return figure_4_rows(values, groups | {recall: [q.patient for q in profile]})
+        rows.append(figure("Figure 4", name, f"{recall}, after {n*ROUNDS} rounds", bootstrap(found, groups=groups),
+                           control=name in CONTROLS))
+    return rows
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #9888194c
 NO_BASE = "no domain adapter travels with memkit for this model (memkit.malp.injection trains one)"
@@ -334,8 +312,6 @@ def run_malp(
 ) -> Result:                             # a result, with `case_study` for `figure_5` and `pairs` to rate
     """MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`,
     `base_model` and `human_agreement` do."""
-    from memkit.models.embed import MiniLM, Remembered
-    from memkit.models.local import load_model
     size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
     course = TrainingPlan(
         model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed
@@ -349,12 +325,11 @@ def measured(
     weights: TrainedWeights | None = None
 ) -> dict[str, Any]:
     "`run_malp` with a model and a size at hand."
-    from memkit.store.store import MemoryStore
     patients = simulate(size.patients, seed, size.visits, ROUNDS)
     studies = study_all(patients, size, embedder, seed, progress)
     answers, told, shown = asked_all(studies, lm, size, weights, progress)
-    asked = [i for i in studies.items if i.kind != "preference"]
-    case = case_study(lm, embedder, lambda: MemoryStore(":memory:"))
+    asked = studies.asked()
+    case = case_study(lm, embedder)
     pairs = response_pairs(asked, answers, response_scores(asked, answers), size.visits)
     rows = [*recall_rows(studies.questions, studies.recalled, size.visits),
             *answer_rows(studies, answers, told, shown, embedder, size, weights),
@@ -373,18 +348,17 @@ def asked_all(
     "All answers, and how likely each row finds each style, by description and by example."
     answers, (told, shown) = all_answers(studies, lm, size, progress), all_styles(studies, lm, size, progress)
     if weights is None: return answers, told, shown
-    about = studies.items, studies.memories, studies.recalled, size.after
-    more = weights_styles(weights, *about, size.styles, progress)
-    return answers | weights_answers(weights, *about, answers, progress), told | more[0], shown | more[1]
+    more = style_scores(studies, weights.rows, weights.model_of, size.after, size.styles, progress)
+    said = weights_answers(weights, studies, size.after, answers, progress)
+    return answers | said, told | more[0], shown | more[1]
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #b4c2d52a
 def answer_rows(
-    studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
+    studies: Studies, answers: Answers, told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
     size: Size, weights: TrainedWeights | None
 ) -> TableRows:
     "Tables 2 and 5, and what is only there with weights."
-    items, n = studies.items, size.visits
-    asked = [i for i in items if i.kind != "preference"]
+    items, asked, n = studies.items, studies.asked(), size.visits
     styles, others = (chosen_styles(over_examples(shown, part))
                       for part in (slice(size.examples), slice(size.examples, None)))
     named = chosen_styles(told) | nearest_styles(studies, embedder, n)
@@ -393,7 +367,8 @@ def answer_rows(
     rows += style_rows(items, named, n, BY_DESCRIPTION) + response_rows(asked, response_scores(asked, answers), n)
     if weights is None: return rows + weights_rows()
     if len(weights.course.bases) == 1: rows += weights_rows([MALP], NO_BASE)
-    return [*rows, *table_5_rows(rows), *loss_rows(weights, n), *cold_rows(items, answers, styles, size.after, ROUNDS)]
+    rows += [*table_5_rows(rows), *loss_rows(weights, n)]
+    return rows + cold_rows(studies, answers, styles, size.after, ROUNDS)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #02d3c7fa
 def beginning(
@@ -407,9 +382,13 @@ def _cards(key: str, row: int, cells: Sequence[tuple[str, str]], colour: str = "
     "A row of cards, one for each title and text."
     return [Card(f"{key}{i}", row, i, 1, title, text, colour) for i, (title, text) in enumerate(cells)]
 
-def _chains(n: int, *keys: str) -> list[tuple[str, str, str]]:
+def _chains(n: int, *keys: str) -> str:
     "Arrows from the question down each column."
-    return [(a, b, "") for i in range(n) for a, b in zip(["q", *(f"{k}{i}" for k in keys)], [f"{k}{i}" for k in keys])]
+    first, *pairs = ("q {b}{i}", *(f"{a}{{i}} {{b}}{{i}}" for a in keys))
+    return ", ".join(way.format(b=b, i=i) for i in range(n) for way, b in zip((first, *pairs), keys))
+
+# %% ../../../nbs/experiments/malp/04_run.ipynb #5b5f0f7d
+_run = partial(of_paper, paper="malp")
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #a0445c72
 def figure_1(
@@ -417,7 +396,7 @@ def figure_1(
 ) -> PaperPicture:
     """One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a
     result without pairs."""
-    pairs = of_paper(result, "malp").get("pairs", ())
+    pairs = _run(result).get("pairs", ())
     if not pairs: raise ValueError("the result holds no answers to compare; make it with run_malp")
     query = Counter(p["query"] for p in pairs).most_common(1)[0][0]
     two = [p for p in pairs if p["query"] == query][:2]
@@ -437,7 +416,7 @@ def figure_2(
     result: Result | None = None,
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
-    of_paper(result, "malp")
+    _run(result)
     s, w = DPeMSettings(), LoraSettings()
     cards = [
         Card("d", 0, 0, 4, "Dialogue, round by round", "patient and assistant", "navy"),
@@ -449,8 +428,7 @@ def figure_2(
                          ("Long-term", f"said {s.promote_at} times; stays")], "orange"),
         Card("r", 3, 0, 3, "Retriever", "words and meaning, for the new query"),
         Card("m", 4, 0, 4, "Model, with the user's weights and memories", "writes the answer", "navy")]
-    arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w0", "what is new"), ("w0", "w1", ""), ("w1", "w2", ""),
-              ("w1", "r", ""), ("w2", "r", ""), ("r", "m", ""), ("l", "m", "")]
+    arrows = "d c, d l, c w0 what is new, w0 w1, w1 w2, w1 r, w2 r, r m, l m"
     about = "Dialogues become memories and weights; a query gets both."
     return diagram("malp, Figure 2", about, cards, arrows, columns=4)
 
@@ -478,7 +456,7 @@ def figure_3(
 ) -> PaperPicture:
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
-    of_paper(result, "malp")
+    _run(result)
     n = dialogue_counts()
     told = (f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
             f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances")
@@ -489,16 +467,15 @@ def figure_3(
                          ("Doctor", "knows every dose and what forbids it")], "orange"),
         Card("v", 2, 0, 2, "Dialogues", told),
         Card("g", 3, 0, 2, "Gold", "which round tells what, what is out of date, which answer would do harm", "deep")]
-    arrows = [(a, b, "") for a, b in (("f0", "p0"), ("f1", "p1"), ("p0", "v"), ("p1", "v"), ("v", "g"))]
-    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows,
-                   columns=2)
+    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards,
+                   "f0 p0, f1 p1, p0 v, p1 v, v g", columns=2)
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #1e59ea01
 def table_3(
     result: Result | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
-    of_paper(result, "malp")
+    _run(result)
     lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else table_number(x)), Cell(f"{PAPER_3[name]:,}")))
              for name, x in dialogue_counts().items()]
     note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
@@ -513,7 +490,7 @@ _COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("mauve", "h", "-
 _READABLE = {LETTER: "DPeM, exactly as printed", RAW: "rounds, BM25 + MiniLM",
              "sentence among 5, profile": "right sentence in first 5"}
 
-def _curve(axes: "Axes", c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
+def _curve(axes: Axes, c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
            look: tuple[str, str, str]):
     (colour, mark, dash), rows = look, list(at.values())
     x = [n + .008*max(at)*shift for n in at]
@@ -526,8 +503,8 @@ def _curve(axes: "Axes", c: Palette, name: str, at: Mapping[int, Mapping[str, An
 def _three_curves(result: Result | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
-    curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
-    def draw(c: Palette) -> "Figure":
+    curves = curves_of(r for (name, _), r in rows_of(_run(result), table).items() if name in looks)
+    def draw(c: Palette) -> Figure:
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)
         for axes, metric in zip(grid.flat, metrics):
@@ -576,7 +553,7 @@ def figure_5(
 ) -> PaperPicture:
     """A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the
     paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."""
-    case = of_paper(result, "malp").get("case_study")
+    case = _run(result).get("case_study")
     if not case: raise ValueError("the result holds no case study; make it with run_malp")
     n = len(case)
     shown = ["\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none" for one in case]
@@ -594,7 +571,7 @@ def table_1(
     result: Result | None = None,
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
-    of_paper(result, "malp")
+    _run(result)
     s = DPeMSettings()
     rows = {   # ours, the paper's
         "working": ("each round", "each iteration", f"{s.working_size} notes", "limited", "no", "no"),
@@ -631,7 +608,7 @@ def table_4(
     result: Result | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
-    of_paper(result, "malp")
+    _run(result)
     forms = [rule_form(str(i), said) for i, said in enumerate(_dialogues())]
     def told(k):
         flaws = [f.flaws[k] for f in forms]

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...evaluate.intervals import paired
 from memkit.experiments.map.single import (
-    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows,
+    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, mae_rows, ordered_rows,
     user_errors)
 from ..result import TableRows, figure
 from ...maprec.classical import star_of
@@ -238,7 +238,7 @@ def cross_rows(
         paper = {} if simulated else PAPER_MAE.get(name.removesuffix(f", {WRITTEN}"), {})
         shown = {"paper": paper, "control": name in controls}
         rows += mae_rows("Table 3" + tail, name, some, p[ok], **shown, note=f"{orders}; n is users")
-        rows += length_rows("Figure 7" + tail, name, some, p[ok], **shown)
+        rows += mae_rows("Figure 7" + tail, name, some, p[ok], **shown, every=True)
         if name != "MAP":
             rows += against("Table 3" + tail, "MAP", some, predicted["MAP"][ok], {name: p[ok]},
                             f"paired by user, {orders}; below 0 where MAP errs less")

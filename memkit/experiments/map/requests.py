@@ -19,12 +19,14 @@ import numpy as np
 from ...models.lm import ScriptedLM
 from ...records import utc_now
 from ...evaluate.intervals import bootstrap, share
-from ..result import Result, TableRows, figure, provenance, result
+from ..result import Result, TableRows, figure, new_store, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
-from ...maprec.items import Item
+from ...maprec.items import Item, not_to_offer, profile
 from ...maprec.request_parsing import without_accents, spelled
 from ...reading.examples import alike, hands_of, voices
 from ...reading.labels import title_key
+from ...maprec import open_map
+from ...maprec.assistant import MapSettings
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #31cd3737
 _WORDS = {
@@ -195,7 +197,6 @@ def sweep(
     turns: int = 1000,
 ) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
     "Random turns of five users, and the wrong items of each list."
-    from memkit.maprec.items import not_to_offer, profile
     rng, items, out = random.Random(0), assistant.catalogue.items, []
     requests = [r["text"] for r in voices(hands_of(), "messages") if r["request"] and not r["before"]]
     for n in range(turns):
@@ -240,11 +241,8 @@ def run_map_requests(
     hands: Iterable[str] | None = None,   # others than these
 ) -> Result:
     "Requests of writers through the public call, and random turns."
-    from memkit.store.store import MemoryStore
-    from memkit.maprec import open_map
-    from memkit.maprec.assistant import MapSettings
     started, chosen = utc_now(), list(hands or (hands_of(sealed=True) if full else ["k"]))
-    with open_map(MemoryStore(":memory:"), ScriptedLM(lambda messages: "I see."),
+    with open_map(new_store(), ScriptedLM(lambda messages: "I see."),
                   settings=MapSettings(ask_model=False)) as a:
         rows = request_items(chosen, a)
         turns = sweep(a, 1000 if full else 100)

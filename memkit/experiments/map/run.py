@@ -9,13 +9,14 @@ __all__ = ['CLASSICAL', 'HISTORY', 'TARGET', 'KEPT', 'figure_1', 'figure_2', 'ex
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #d5e5eb56
 from collections.abc import Mapping, Sequence
-from typing import Any, TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..result import (
-    BARS, Card, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below, table_number, number_table,
-    of_paper, papers_mark, provenance, result, rows_of, sheet)
+    Axes, BARS, Card, Figure, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below,
+    table_number, number_table, of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
@@ -30,19 +31,10 @@ from ...models.local import LocalLM
 from ...records import json_copy, utc_now
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #46befa6b
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
-def _run(result: Result | None) -> Result:
-    return of_paper(result, "map")
-
-def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns: int = 1) -> PaperPicture:
-    "Cards and arrows, each arrow as two letters: from, to."
-    return diagram(f"map, Figure {number}", alt, cards, [(*a, "") for a in arrows.split()], columns)
+_run = partial(of_paper, paper="map")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #04d1d621
 def figure_1(
@@ -60,7 +52,8 @@ def figure_1(
              Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
              Card("x", 3, 2, 1, "Predictor", f"a formula ranks {s.n} items", "navy"),
              Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
-    return _diagram(1, "A message is sorted, then rates, asks, or just talks.", cards, "md db da dc bp pa bn ax cy", 4)
+    return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards,
+                   "m d, d b, d a, d c, b p, p a, b n, a x, c y", 4)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
 def figure_2(
@@ -73,8 +66,9 @@ def figure_2(
     cards = [Card("s", 0, 0, 3, "Instructions", detection_messages("?")[0].text, "navy")]
     for i, (t, (word, colour)) in enumerate(looks.items()):
         cards.append(Card(t, 1, i, 1, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
-    return _diagram(2, "The prompt of the detection module, and messages of memkit's training data.", cards,
-                    "sA sB sC", 3)
+    about = "The prompt of the detection module, and messages of memkit's training data."
+    return diagram("map, Figure 2", about, cards,
+                    "s A, s B, s C", 3)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a0afa406
 # an invented user
@@ -97,7 +91,7 @@ def figure_4(
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
     cards = [Card("p", 0, 0, 1, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
              Card("a", 1, 0, 1, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
-    return _diagram(4, "What the model reads before it predicts a rating.", cards, "pa")
+    return diagram("map, Figure 4", "What the model reads before it predicts a rating.", cards, "p a")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
 def figure_5(
@@ -109,11 +103,12 @@ def figure_5(
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
     cards = [Card("s", 0, 0, 2, "Instructions", update_messages("?")[0].text, "navy"),
              Card("m", 1, 0, 1, "Message", one.text, "orange"), Card("r", 1, 1, 1, "Row of the profile", row, "deep")]
-    return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
+    return diagram("map, Figure 5", "The prompt of the update module, a message and what it changes.", cards,
+                   "s m, m r", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
 def _draw_history(c: Palette, rated: Sequence[Rated], target: Any, scores: np.ndarray,
-                  shown: Sequence[Rated]) -> "Figure":
+                  shown: Sequence[Rated]) -> Figure:
     figure = sheet(3.7)
     axes = figure.subplots()
     axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
@@ -186,7 +181,7 @@ _SEVEN = {
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
 _APART, _BESIDE = .3, "Marks of one length: side by side."   # ratings or films
 
-def _panel(axes: "Axes", c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
+def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
     for i, name in enumerate(n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
@@ -204,7 +199,7 @@ def _error_picture(
     printed: Mapping[str, Mapping[int, float]], x: str, note: str, smooth: bool
 ) -> PaperPicture:
     "What predicts by reading on the left, with the paper's points; what predicts by numbers on the right."
-    def draw(c: Palette) -> "Figure":
+    def draw(c: Palette) -> Figure:
         figure = sheet(5.6)
         both = figure.subplots(1, 2, sharey=True)
         for axes, (title, looks) in zip(both, panels.items()):

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LENGTHS', 'PromptForm', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 'Fold', 'hash_of', 'folds', 'ordered_rows',
            'Cases', 'prediction_cases', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores',
-           'controls', 'Scores', 'classical_scores', 'length_rows', 'mae_rows', 'against', 'classical_rows',
-           'cost_rows', 'narrow', 'PromptResults', 'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory',
-           'MapSize', 'choose_rows', 'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
+           'controls', 'Scores', 'classical_scores', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow',
+           'PromptResults', 'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize',
+           'choose_rows', 'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #9f3e06fa
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -203,41 +203,28 @@ def classical_scores(
         scored.append(FoldScores(tune, test, controls(ratings, f.others, test) | {"ours": ours}))
     return Scores(tuple(scored))
 
-# %% ../../../nbs/experiments/map/01_single.ipynb #54933f90
+# %% ../../../nbs/experiments/map/01_single.ipynb #aga1n57a
 LENGTHS = (5, 9, 13, 17)   # ratings known, as the paper prints them
 
-def length_rows(
-    table: str,
-    row: str,
-    cases: Cases,
-    predicted: np.ndarray,                   # [n]
-    lengths: Sequence[int] | None = None,    # None: every length
-    paper: Mapping[int, float] = {},         # by length, where the row does what the paper's did
-    control: bool = False,
-    note: str = "",
-) -> TableRows:
-    "Mean absolute error by how much was known (MAP Figure 6); n is users."
-    rows = []
-    for h in np.unique(cases.h).tolist():
-        if lengths and h not in lengths: continue
-        error = mean_mae(cases.at(cases.h == h), predicted[cases.h == h])
-        rows.append(figure(table, row, f"MAE, {h} known", error, paper.get(h), control, note))
-    return rows
-
-# %% ../../../nbs/experiments/map/01_single.ipynb #aga1n57a
 def mae_rows(
     table: str,
     row: str,
     cases: Cases,
     predicted: np.ndarray,                   # [n]
-    paper: Mapping[int, float] = {},         # by length
+    paper: Mapping[int, float] = {},         # by length, where the row does what the paper's did
     control: bool = False,
     note: str = "",
+    every: bool = False,                     # each length alone, as Figure 6 has it
 ) -> TableRows:
-    "Mean absolute error over all lengths asked, and at the paper's (MAP Table 1); n is users."
-    return [figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note),
-            *length_rows(table, row, cases, predicted, LENGTHS, paper, control, note)]
+    "Mean absolute error over all lengths asked, and at the paper's (MAP Table 1, Figure 6); n is users."
+    rows = [] if every else [figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note)]
+    for h in np.unique(cases.h).tolist():
+        if not every and h not in LENGTHS: continue
+        error = mean_mae(cases.at(cases.h == h), predicted[cases.h == h])
+        rows.append(figure(table, row, f"MAE, {h} known", error, paper.get(h), control, note))
+    return rows
 
+# %% ../../../nbs/experiments/map/01_single.ipynb #dc1cf110
 def against(
     table: str,
     row: str,
@@ -365,11 +352,10 @@ def choose_rows(
     lm: Any,
     ratings: Ratings,
     tune: Cases,
-    grid: Sequence[int | None] = (1, 3, 5, 8, None),
 ) -> tuple[int | None, dict[int | None, float]]:   # the best, and the error of each
     "How many rows of a memory to show, by the calibrated error on tuning users."
     errors = {}
-    for k in grid:
+    for k in (1, 3, 5, 8, None):
         said = ask_all(lm, ratings, tune, with_memory(k))
         errors[k] = mean_mae(tune, decode(fit_calibration(said, star_of(tune.truth))(said))).mean
     return min(errors, key=errors.get), errors
@@ -436,8 +422,9 @@ def language_rows(
         rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
         rows += flat_rows(ratings, scores, lm, size); bar.update()
         more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
-    rows += more + length_rows("Figure 6", "whole history", whole.cases, whole.predicted)
-    for name in ("user median", "ours"): rows += length_rows("Figure 6", name, scores.cases, scores.predicted[name])
+    rows += more + mae_rows("Figure 6", "whole history", whole.cases, whole.predicted, every=True)
+    for name in ("user median", "ours"):
+        rows += mae_rows("Figure 6", name, scores.cases, scores.predicted[name], every=True)
     few = whole.cases.of(np.unique(whole.cases.user)[:size.cost])
     known = histories(ratings, few)
     prompts = {"vanilla": [vanilla_messages(rated, target) for rated, target in known],

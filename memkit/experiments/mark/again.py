@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...evaluate.coverage import (
     ALPHAS, REGIONS, TABLE_6, information_capture, information_coverage, key_point_coverage, token_region)
@@ -25,7 +26,7 @@ from .lessons import (
     EXPERTS, MANNERS, YES, Choice, LearnedMemories, Lesson, Picker, conversation_rows, converse, learn, recalled,
     reworded,
     shuffled, texts, without_answer)
-from ..result import Result, TableRows, figure
+from ..result import Result, TableRows, figure, new_store
 from ...mark.builder import Builder
 from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
@@ -78,7 +79,6 @@ class Course:
 
     def right(self, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence, name: str) -> tuple:
         "Which questions are answered right with these memories."
-        from tqdm.auto import tqdm
         rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not self.progress)
         return tuple(self.picker.pick(q, c.options, m) == c.right for c, q, m in rows)
 
@@ -231,13 +231,12 @@ def by_manner(
     agents: Sequence[Any],
 ) -> TableRows:
     "Experiment 3 with experts of other manners: errors removed, and what the domain learned from (ours)."
-    from memkit.store.store import MemoryStore
     if not course.lessons or all(asked.right[AGAIN]): return []
     (again, words), embedder, rows = course.again(course.taught), learned.search.embedder, [_heard(MEMORY, learned)]
     for manner, row in ((m, f"memory, {m} expert") for m in MANNERS[1:]):
         said = [converse(course.picker, l.choice, l.user, seed=course.seed, first=l.picks[0], manner=manner)
                 for l in course.lessons]
-        with MemoryStore(":memory:") as store:
+        with new_store() as store:
             now = learn(said, Builder(store, embedder, agents), RefinedSearch(store, embedder, PAPER_SETTINGS))
             memories = [texts(recalled(now.search, u, q)) for u, q in zip(course.users, words)]
         fewer = errors_removed(course.right(again, words, memories, row), asked.right[AGAIN])

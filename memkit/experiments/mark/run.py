@@ -13,22 +13,26 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TYPE_CHECKING
+from typing import Any
+
+from tqdm.auto import tqdm
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
-from memkit.experiments.result import (
-    BARS, Palette, PaperPicture, Result, TableRows, intervals, legend_below, of_paper, papers_mark, rows_of,
-    sheet, spread)
-from .again import (
-    AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
-    coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
+from ..result import (
+    Axes, BARS, Figure, Palette, PaperPicture, Result, TableRows, intervals, legend_below, of_paper,
+    papers_mark, rows_of, sheet, spread)
+from memkit.experiments.mark.again import (
+    AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again,
+    by_manner, coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round,
+    table_6_rows)
 from memkit.experiments.mark.lessons import (
     Choice, LearnedMemories, Lesson, Picker, all_choices, conversation_rows, learn, table_5_rows,
     taught_and_others, teach)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9ca4c60d
-from ..result import figure, provenance, result
-from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, table_number, number_table
+from memkit.experiments.result import (
+    figure, new_store, provenance, result, Card, Cell, HERE, Line, PAPER, PaperTable, diagram, table_number,
+    number_table)
 from ...mark.agents import embedded_agents, prompted_agents
 from ...mark.assistant import MarkSettings, RULES
 from ...mark.builder import Builder
@@ -37,14 +41,11 @@ from ...mark.refined import QUESTION, RESPONSE
 from ...mark.scoring import PRESETS
 from ...mark.search import RefinedSearch
 from ...mark.trust import TrustSettings, table_7 as recomputed
-from ...models.embed import Embedder
+from ...models.embed import Embedder, MiniLM, Remembered
 from ...models.lm import LanguageModel
 from ...records import json_copy, utc_now
-
-# %% ../../../nbs/experiments/mark/03_run.ipynb #fb66578f
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from ...mark import open_mark
+from ...models.local import LocalLM
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #48fbd06f
 WORDS = "the paper's Table 1 compares in words; figures: ours, from the tables named"
@@ -111,7 +112,6 @@ def scenario(
     model: LanguageModel,
 ) -> list[dict[str, str]]:  # who and what, in order
     "Two practitioners and one assistant (MARK appendix 2)."
-    from memkit.mark import open_mark
     settings, said = MarkSettings(agent="dental", answer_tokens=48, answers="model"), []
     opened = lambda: open_mark(":memory:", model, settings=settings)
     with opened() as clinic, opened() as empty:
@@ -166,18 +166,15 @@ def figure_1(
     """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
     `ValueError` for another paper's result."""
     _run(result)
-    arrows = [
-        ("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""),
-        ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
     return diagram(
         "mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.",
-        _first_cards(), arrows, columns=3)
+        _first_cards(), "e r, e u, e a, r m, u m, a m, m f, q f asks, f p memories, q p, p x", columns=3)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #24b4d662
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
-def _boxes(c: Palette, of: Mapping[bool, list[Scored]], title: str) -> "Figure":
+def _boxes(c: Palette, of: Mapping[bool, list[Scored]], title: str) -> Figure:
     "Box plots of right and wrong answers at each weight."
     figure, ink = sheet(3.8), {"color": c["ink"]}
     axes = figure.subplots()
@@ -214,7 +211,7 @@ def figure_2(
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
-def _means(axes: "Axes", c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
+def _means(axes: Axes, c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
     "A thick line across each region at its mean, below the points, with the interval of the mean."
     for (region, ok), m in means.items():
         _, colour, _, shift = _THIRD[ok]
@@ -234,7 +231,7 @@ def figure_3(
              if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}"))) and m["n"] > 1}
     told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {table_number(m['ours'])} (n = {m['n']})"
                      for ((a, b), ok), m in means.items())
-    def draw(c: Palette) -> "Figure":
+    def draw(c: Palette) -> Figure:
         figure = sheet(4.1)
         axes = figure.subplots()
         for edge in sorted({e for region in REGIONS for e in region}):
@@ -255,7 +252,7 @@ _FOURTH = {
     AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
     RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
 
-def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
+def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> Figure:
     "Bars in three groups, with their intervals and the paper's marks."
     figure = sheet(4)
     axes = figure.subplots()
@@ -303,7 +300,7 @@ def _label(r: Mapping[str, Any]) -> str:
     for old, new in _READABLE: r = r | {"row": r["row"].replace(old, new)}
     return f"{r['row']}, {r['n']}"
 
-def _sides(rows: TableRows, c: Palette) -> "Figure":
+def _sides(rows: TableRows, c: Palette) -> Figure:
     "Level bars, controls in grey, and a line where guessing among four options leads."
     figure = sheet(.36*len(rows) + 1.6)
     axes = figure.subplots()
@@ -349,7 +346,7 @@ def figure_6(
         text = l["text"] or "(nothing)"
         cards.append(Card(str(i), i, column, 4, l["who"], text, colour))
     alt = f"A dentist asks and corrects; later a colleague asks.{same}"
-    return diagram("mark, Figure 6", alt, cards, [], columns=5, down=.15)
+    return diagram("mark, Figure 6", alt, cards, columns=5, down=.15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #bfa0d019
 ROLES = (
@@ -489,7 +486,6 @@ def free_texts(
     n: int,
 ) -> dict[str, list[Scored]]:  # by row
     "Explanations as first asked, asked again, with memory and with two controls, of the first `n` questions."
-    from tqdm.auto import tqdm
     some, out = list(course.taught[:n]), {}
     rows = {FIRST: [c.question for c in some]} | dict.fromkeys((AGAIN, MEMORY, BARE, RANDOM), course.again(some)[1])
     for row, questions in tqdm(rows.items(), desc="explanations", unit=" rows", disable=not course.progress):
@@ -504,13 +500,12 @@ def measured(
     seed: int = 0, progress: bool = True, prompted: bool = False,   # prompted: agents that ask the model
 ) -> dict[str, Any]:
     "Everything, on given questions (MARK §3.1); raises `ValueError` for none."
-    from memkit.store.store import MemoryStore
     started, picker = utc_now(), Picker(model)
     if not choices: raise ValueError("there is no question to ask; give at least one")
     taught, others = taught_and_others(choices, size.taught, size.others, seed)
     played = scenario(model)
     course = Course(picker, taught, others, *teach(picker, taught, seed, progress), seed, progress)
-    with MemoryStore(":memory:") as store:
+    with new_store() as store:
         builder = Builder(store, embedder, prompted_agents(model) if prompted else embedded_agents())
         learned = learn(course.lessons, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = ask_again(course, learned)
@@ -549,8 +544,6 @@ def run_mark(
 ) -> Result:
     """The MARK paper's experiments on MedMCQA's scoring half, or on our own questions without `MEMKIT_DATA`
     (MARK §3)."""
-    from memkit.models.embed import MiniLM, Remembered
-    from memkit.models.local import LocalLM
     choices, name = all_choices("score")
     size, model = size or (FULL if full else QUICK), model or LocalLM.embedded()
     return measured(size, model, Remembered(MiniLM(), keep=True), choices, name, seed, progress, prompted)
@@ -562,7 +555,6 @@ def run_trust(
 ) -> Result:
     """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:
     ours)."""
-    from memkit.models.embed import MiniLM, Remembered
     started, encoder = utc_now(), embedder or Remembered(MiniLM(), keep=True)
     size = {"seeds": range(4)} if full else {"questions": 2, "then": 2, "confirmations": 1, "most": 4}
     kind = lambda measure: "Honest people" if measure.startswith(("correction", "update")) else "Attacks"

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 
 import numpy as np
+from tqdm.auto import tqdm
 
-from ...evaluate.intervals import bootstrap, share
-from ..result import Result, TableRows, figure, provenance, result
+# %% ../../../nbs/experiments/reading/01_run.ipynb #47cb368f
+from ...evaluate.intervals import share
+from ..result import Result, TableRows, figure, figures, provenance, result
 from ...models.lm import ScriptedLM
 from ...reading.examples import alike, find_words, hands_of, voices
 from ...reading.facts import load_relations, names_and_numbers, relate
@@ -27,6 +29,14 @@ from ...reading.notes import Round, take_notes
 from ...reading.title_reader import load_title_reader
 from ...records import REPLACES, utc_now
 from ...search.embedders import load_embedder
+from ...mark import open_mark
+from ...maprec import open_map
+from ...maprec.request_parsing import parse_request
+from ...malp import open_malp
+from ...maprec.frames import FrameReader, Linker
+from ...maprec.items import own_catalogue
+from ...mark.corrections import CorrectionAgent
+from ...mark.refined import Conversation, Exchange
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a0f3d755
 def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
@@ -34,10 +44,6 @@ def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, 
 def _holds(keep: Mapping, texts: Sequence[str]) -> bool:
     "Does one text contain all parts of a fact?"
     return any(all(re.search(p, t, re.I) for p in keep["must"]) for t in texts)
-
-def _shares(table: str, who: str, values: Mapping[str, Sequence]) -> TableRows:
-    "A row for each list of yes and no."
-    return [figure(table, who, name, bootstrap(list(map(float, v)))) for name, v in values.items() if v]
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #024068ec
 def _taught(mark, row: Mapping, user: str, script: list[str]):
@@ -55,7 +61,6 @@ def _asked(mark, question: str) -> list[str]:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #4b332c00
 def correction_items(hand: str) -> TableRows:
     "MARK's result for each correction of a writer, through its public calls."
-    from memkit.mark import open_mark
     script, known, out, rows = [], {}, [], voices([hand], "corrections")
     with open_mark(":memory:", ScriptedLM(lambda messages: script.pop(0) if script else "I see.")) as mark:
         for i, r in enumerate(rows):
@@ -104,8 +109,6 @@ def _frame(row: Mapping, read, wanted) -> dict[str, bool]:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dad288ce
 def message_items(hand: str) -> TableRows:
     "MAP's result for each message of a writer, through its public calls."
-    from memkit.maprec import open_map
-    from memkit.maprec.request_parsing import parse_request
     out, reader = [], load_title_reader()
     with open_map(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
         items = tuple(a.catalogue)
@@ -143,7 +146,6 @@ def relation_items(hand: str) -> TableRows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3715b686
 def pair_items(hand: str) -> TableRows:
     "The results of MaLP's memory and of the reader alone for each pair of a writer, and the facts afterwards."
-    from memkit.malp import open_malp
     out = relation_items(hand)
     with open_malp(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
         for p, o in zip(voices([hand], "pairs"), out):
@@ -172,7 +174,7 @@ def stranger_items(hand: str, most: int = 30) -> TableRows:
 def _stranger_figures(items: Sequence[dict], who: str) -> TableRows:
     "How often unrelated messages are related, and how often one would be marked as outdated."
     replaces = [o["kind"] in REPLACES for o in items]
-    return _shares("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
+    return figures("Messages of strangers", who, {"tied": [o["kind"] != "unrelated" for o in items],
                                                   "tied, and one replaces the other": replaces})
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #22968b9b
@@ -234,8 +236,6 @@ def _outcome(changes: Sequence, item) -> str:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #0acc05dc
 def title_items(hand: str) -> TableRows:
     "MAP's result for titles of its catalogue, written in many ways, in sentences of a writer."
-    from memkit.maprec.frames import FrameReader, Linker
-    from memkit.maprec.items import own_catalogue
     frames, rng, out = FrameReader(Linker(own_catalogue())), random.Random(f"0 {hand}"), []
     names = Counter(title_key(i.title) for i in frames.linker.items)
     media = Counter((title_key(i.title), i.domain) for i in frames.linker.items)
@@ -263,7 +263,7 @@ def _title_figures(t: Sequence[dict], who: str) -> TableRows:
         of = [o["outcome"] for o in t if o["how"] == how]
         what = f"one work, {how}" if how in WRITTEN else f"several works, {how}"
         values |= {f"{what}: {k}": [o == k for o in of] for k in OUTCOMES}
-    return _shares("Titles", who, values)
+    return figures("Titles", who, values)
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #8c6f51d9
 GATE_HANDS = ("bd", "be")   # sealed writers of the kind "sharing"
@@ -281,8 +281,6 @@ def gate_items(hand: str) -> TableRows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #b13fc5f2
 def _as_correction(text: str) -> str:   # '' where the agent shares nothing
     "What MARK's agent would share if this sentence were a user's correction."
-    from memkit.mark.corrections import CorrectionAgent
-    from memkit.mark.refined import Conversation, Exchange
     said = (("What applies here?", "I believe it is as usual."), (text, "You're right, thank you. Noted."))
     turns = [Exchange(turn=f"t{i}", question=q, answer=a, at=utc_now()) for i, (q, a) in enumerate(said)]
     return " ".join(m.text for m in CorrectionAgent().extract(Conversation(id="s", user="u", exchanges=turns)))
@@ -332,7 +330,7 @@ def _figures(items: Mapping[str, Sequence[dict]], who: str) -> TableRows:
     m, s = items.get("messages", ()), items.get("statements", ())
     values = {f"corrections: {k}": v for k, v in _corrections(items.get("corrections", ())).items()}
     values |= {f"messages: {k}": v for k, v in _messages(m).items()}
-    rows = _shares(WORDS, who, values | {f"health statements: {k}": [o[k] for o in s] for k in ("kept", "whole")})
+    rows = figures(WORDS, who, values | {f"health statements: {k}": [o[k] for o in s] for k in ("kept", "whole")})
     for name, rated in (("recall", "want"), ("precision", "got")):
         n = sum(len(o[rated]) for o in m)
         if n: rows.append(figure(WORDS, who, f"messages: rating rows, {name}", sum(o["hits"] for o in m)/n, n=n))
@@ -345,15 +343,15 @@ def _pair_figures(p: Sequence[dict], who: str) -> TableRows:
     for name, key in ((who, "got"), (f"{who}, reader alone", "alone")):
         pairs = [(o["relation"], o[key]) for o in p if key in o]
         if not pairs: continue
-        rows += _shares("Relations", name, {"exact": [a == b for a, b in pairs]})
+        rows += figures("Relations", name, {"exact": [a == b for a, b in pairs]})
         rows.append(figure("Relations", name, "macro F1", macro_f1(pairs), n=len(p)))
-        rows += _shares("Relations", name, {k: [b == k for a, b in pairs if a == k] for k in RELATIONS})
+        rows += figures("Relations", name, {k: [b == k for a, b in pairs if a == k] for k in RELATIONS})
     for always in ("update", "unrelated") if p else ():
         pairs, name = [(o["relation"], always) for o in p], f"{who}, always {always}"
         for metric, value in (("exact", np.mean([a == b for a, b in pairs])), ("macro F1", macro_f1(pairs))):
             rows.append(figure("Relations", name, metric, float(value), control=True, n=len(p)))
     after = {"numbers and names that hold are known": "holds", "those that are gone are not": "gone"}
-    return rows + _shares(WORDS, who, {f"after a pair: {k}": [v for o in p for v in o.get(key, ())]
+    return rows + figures(WORDS, who, {f"after a pair: {k}": [v for o in p for v in o.get(key, ())]
                                        for k, key in after.items()})
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #c9a3e965
@@ -363,7 +361,6 @@ PARTS = {"corrections": correction_items, "messages": message_items, "pairs": pa
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
 def scored(hands: Sequence[str]) -> dict[str, list[dict]]:   # items by part
     "Score writers with memkit's reader."
-    from tqdm.auto import tqdm
     work, out = [(p, h) for p in PARTS for h in hands], {p: [] for p in PARTS}
     for part, hand in tqdm(work, desc="reading", unit=" hands"):
         if voices([hand], part): out[part] += PARTS[part](hand)

@@ -430,7 +430,8 @@ def release(self: MarkAssistant, id: int, by: str) -> Memory | None:
     Raises `LookupError` where it isn't in quarantine."""
     steps = release(self.store, self.search.embedder, id, self.check_user(by), self.builder.settings)
     ids = [s.memory for s in steps if s.memory is not None and s.other is None]
-    return self.store.get(DOMAIN, ids[-1]) if ids else None
+    if self.builder.quorum: settle(self.store, self.search.embedder, ids, self.builder.quorum)
+    return self.store.get(DOMAIN, ids[-1]) if ids and ids[-1] not in self.store.superseded(DOMAIN) else None
 
 # %% ../../nbs/mark/11_assistant.ipynb #967ddd2b
 @patch

@@ -141,7 +141,7 @@ SHORTEST = 8  # bytes: below it a find means nothing
 def search_pieces(
     value: bytes,
 ) -> set[bytes]:
-    "The pieces to search for, so that any remnant of `value` is found: 64 bytes, one every 512, and the last."
+    "The pieces to search for: 64 bytes, one every 512, and the last. So a remnant of 575 bytes or more is found."
     last = max(len(value) - 64, 0)
     return {p for s in {*range(0, last + 1, 512), last} if len(p := value[s:s + 64]) >= SHORTEST and p.strip(b"\0")}
 

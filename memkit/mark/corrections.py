@@ -698,8 +698,8 @@ def said_again(
         memory = store.get(owner, memory_id)
         record = record_of(store.events(owner, [memory_id]), memory_id)
         theirs = [r.outcome for r in record if r.by == who]
-        changed = next((o for o in reversed(theirs) if o is not None), True) is False     # they change their mind
-        if any(r.turn == turn for r in record) or theirs and not changed: return False
+        last = [o for o in theirs if o is not None][-1:]        # [False]: they called it wrong, and change their mind
+        if any(r.turn == turn for r in record) or theirs and last != [False]: return False
         _judged(store, memory, Recall(turn, who, False), True, at, SAID_AGAIN)
     return True
 

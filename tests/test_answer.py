@@ -27,7 +27,7 @@ DAY = date(2026, 4, 6)     # a Monday
 
 
 
-def said(text, cosine=.8, logit=3., sentences=(), day=DAY): return Evidence(text, day, cosine, logit, sentences)
+def said(text, logit=3., sentences=(), day=DAY): return Evidence(text, day, logit, sentences)
 
 
 # --- days
@@ -150,14 +150,14 @@ def test_at_most_so_many_messages_are_compared():
 
 
 def test_no_more_than_the_settings_allow():
-    found = [said(f"message {i}", .8) for i in range(9)]
+    found = [said(f"message {i}") for i in range(9)]
     assert 1 <= len(chosen_messages(found, enough=0.)) <= 4
     assert chosen_messages(found, enough=1.) == {}
 
 
 def test_the_best_is_quoted_even_if_it_is_long():
-    long = said("word " * 80, .9)
-    text = quoted_answer([long, said("short one", .85)], DAY)
+    long = said("word " * 80)
+    text = quoted_answer([long, said("short one")], DAY)
     assert text.count("word") == 80 and "short one" not in text
 
 
@@ -193,7 +193,7 @@ def test_words_of_ours_go_before_words_of_the_user():
 
 
 def test_an_answer_keeps_to_its_words():
-    found = [said(f"{name} " + "and more of it " * 9, .9) for name in ("one", "two", "three")]
+    found = [said(f"{name} " + "and more of it " * 9) for name in ("one", "two", "three")]
     text = quoted_answer(found, DAY, likely=[.9, .2, .3])
     assert len(text.split()) <= 50 and "one" in text and "two" not in text
     assert fitted_versions([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
@@ -498,8 +498,8 @@ def test_what_was_taken_back_is_not_quoted():
 def test_the_day_shift_is_no_stretch_of_time():
     from memkit.answer.from_memory import hanging_day
     from memkit.answer.scorer import Evidence
-    told = [Evidence("Callum has been on the day shift since Monday 23 March 2026.", NOON.date(), .5, 2., ()),
-            Evidence("The meeting is two weeks later.", NOON.date(), .5, 1., ())]
+    told = [Evidence("Callum has been on the day shift since Monday 23 March 2026.", NOON.date(), 2., ()),
+            Evidence("The meeting is two weeks later.", NOON.date(), 1., ())]
     assert hanging_day(told[:1]) == "" and hanging_day(told[::-1]) == "Monday 6 April 2026"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from .scorer import READ, Evidence, Scorer, load_scorer, only_asks, probability_known
+from .scorer import READ, AsRead, Evidence, Scorer, load_scorer, only_asks, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -199,14 +199,13 @@ ABOUT_USER = .55     # probability that it was told, from which a question that 
 def evidence_for(
     text: str,                         # a question, or a request to forget
     before: Sequence["StoredTurn"],    # in the order they were said
-    known: dict[str, ReadMessage],           # by turn; filled here
+    known: dict[str, ReadMessage],     # by turn; filled here
     gone: bool = False,                # also messages that were taken back
+    kept: AsRead | None = None,        # what was read before, and isn't read again
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
     "The earlier messages that are nearest to a message, and what the scorer makes of them."
     near = nearest_said(text, before, known, gone)
-    if not near: return [], []
-    of_near = np.stack([known[t.id].vector for t in near])
-    return near, load_scorer().evidence(text, [(t.at.date(), t.question) for t in near], of_near)
+    return near, load_scorer().evidence(text, [(t.at.date(), t.question) for t in near], kept)
 
 # %% ../../nbs/answer/04_stage.ipynb #ov05bbbb
 OVERVIEW = .8        # probability from which a message asks for all that is known (ours)
@@ -285,7 +284,7 @@ def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any]
     if shares["advice"] + shares["world"] > MAYBE_ADVICE:
         text, source = _screened(turn.text, before, known, turn.at.date())
         if text: return {"text": text, "way": "warning", "reason": source}
-    near, found = evidence_for(turn.text, before, known)
+    near, found = evidence_for(turn.text, before, known, kept=turn.work.get("as read"))
     likely = probability_known(found)
     if likely < UNTOLD and shares["world"] > MAYBE_ADVICE: return None
     if asked == "world":

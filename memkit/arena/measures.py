@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KS', 'BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'TEN_YEARS', 'SESSION', 'NOON', 'POOL',
-           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting_pieces', 'newest_first', 'read_pieces',
-           'reply', 'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions',
-           'past_store', 'opened_design', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague',
+           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting_pieces', 'newest_first', 'reply',
+           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions', 'past_store',
+           'opened_design', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague',
            'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
@@ -24,7 +24,7 @@ from typing import Any
 
 # %% ../../nbs/arena/03_measures.ipynb #159bb988
 from ..answer.from_memory import UNKNOWN
-from ..answer.scorer import Evidence, load_scorer
+from ..answer.scorer import AsRead, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
 from .sets import Ask, ArenaConversation, first_part, load_set
@@ -83,15 +83,7 @@ def newest_first(ask: Ask, found: Sequence[Found]) -> float:   # 0 or 1
     return 0.
 
 # %% ../../nbs/arena/03_measures.ipynb #2a2eb963
-READ_PIECES: dict[tuple, Evidence] = {}   # a question with a piece, as it was read; a run empties it when it is over
-
-def read_pieces(question: str, pieces: Sequence[Found]) -> list[Evidence]:   # pieces: in the order they were said
-    "The pieces as the answer stage reads them, each read once for each question; entrants bring the same ones."
-    keys = [(question, f.at.date(), f.text) for f in pieces]
-    new = [k for k in dict.fromkeys(keys) if k not in READ_PIECES]
-    read = load_scorer().read(question, [k[1:] for k in new])
-    READ_PIECES.update(zip(new, read))
-    return load_scorer().compare([READ_PIECES[k] for k in keys])
+READ_PIECES: AsRead = {}   # pieces that were read; entrants bring the same ones. A run empties it when it is over
 
 # %% ../../nbs/arena/03_measures.ipynb #eafc774d
 def reply(
@@ -105,7 +97,8 @@ def reply(
     reading = reading_of(question, load_reader().clauses(question), at.date())
     shares = wants(question, reading)
     asked = max(("advice", *FROM_MEMORY), key=shares.get)
-    text, _ = from_memory(asked, question, read_pieces(question, pieces), at.date())
+    read = load_scorer().evidence(question, [(f.at.date(), f.text) for f in pieces], READ_PIECES)
+    text, _ = from_memory(asked, question, read, at.date())
     return text or UNKNOWN
 
 # %% ../../nbs/arena/03_measures.ipynb #f29c2180

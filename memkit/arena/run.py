@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, sessions, years_rows)
-from .entrants import LOOKED_AT, MIXTURES, RAW, Entrant, Maker, entrants, is_control
+from .entrants import LOOKED_AT, MIXTURES, RAW, WHOLE, Entrant, Maker, entrants, is_control
 from .sets import CARDS, Ask, ArenaConversation, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now
@@ -198,13 +198,13 @@ def tokens_for(table: "DataFrame", name: str, share: float) -> float | None:   #
 
 # %% ../../nbs/arena/04_run.ipynb #b02ddc60
 def token_rows(table: "DataFrame") -> TableRows:
-    "Tokens for what raw turns with the same search find in 256, by set, as a share of these."
+    "Tokens for what whole turns, found by the same search, bring in 256, by set, as a share of these."
     out, budget = [], 256
     for set, t in table[table.measure.str.startswith("recall in")].groupby("set", sort=False):
-        share = t[(t.entrant == RAW) & (t.measure == f"recall in {budget} tokens")].value.mean()
+        share = t[(t.entrant == WHOLE) & (t.measure == f"recall in {budget} tokens")].value.mean()
         for name in t.entrant.unique():
             n = tokens_for(t, name, share) if share > 0 else None
-            note = f"{RAW} finds {share:.3f} of the evidence in {budget} tokens"
+            note = f"{WHOLE}: {share:.3f} of the evidence in {budget} tokens"
             if n: out.append(figure("Arena, tokens for the same recall", name, set, n/budget, note=note))
     return out
 

@@ -257,11 +257,10 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> BenchRow:
     texts = [text for session in talk["sessions"] for text in session["say"]]
     for text in texts: assistant.chat("user", text)
     some = [(at.date(), text) for text in texts[:READ]]
-    vectors = load_scorer().embed([text for _, text in some])
     asks = list(dict.fromkeys(q["ask"] for t in talks for q in t["questions"]))[:calls*rounds + 1]
     read = [with_reading(Turn(id=new_id("t"), user="user", session=new_id("s"), at=at, text=q)) for q in asks]
     def ours(turn): return known_answer(assistant, turn)
-    def limit(turn): return load_scorer().evidence(turn.text, some, vectors)
+    def limit(turn): return load_scorer().evidence(turn.text, some)
     arms = [Arm("ours", ours, calls), Arm("limit", limit, calls)]
     return compare(f"an answer from memory, {len(texts)} messages", "ms", arms, read, rounds, target=60.,
                    note=f"limit: the question is read beside {READ} messages")

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['QUOTED', 'HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'TurnSettings', 'ShowSettings', 'with_reading', 'read', 'chosen',
-           'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes', 'with_prompt',
-           'prompt', 'answer_known', 'answer_unknown', 'answer', 'check', 'strikes', 'without_forgotten', 'keep',
-           'count_recalls', 'learn_from', 'later', 'take_in']
+           'documents', 'look_up', 'rounds_said', 'words_shown', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
+           'with_prompt', 'prompt', 'answer_known', 'answer_unknown', 'answer', 'check', 'strikes', 'without_forgotten',
+           'keep', 'count_recalls', 'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/02_stages.ipynb #c12994b7
 import logging
@@ -60,6 +60,7 @@ class ShowSettings(TurnSettings):
     near_misses: int = 5        # candidates looked at beyond what is shown, so that they can be explained
     memory_tokens: int = 80     # of one memory
     document_tokens: int = 160  # of one document
+    excerpts: bool = True       # of a message, only the sentences that may answer
 
     def __post_init__(self):
         super().__post_init__()
@@ -141,18 +142,33 @@ def rounds_said(
     return [Piece(name="round", text="\n".join(both), said=both) for both in said]
 
 # %% ../../nbs/turn/02_stages.ipynb #ab42e5c8
+def words_shown(
+    assistant: "Assistant",
+    turn: Turn,
+    hits: Sequence[Hit],
+) -> list[str]:   # of each, before it is shortened to its share
+    "What of each hit a prompt may show: of a message the sentences that may answer (ours), of all else every word."
+    said = [h.item for h in hits if isinstance(h.item, Utterance)]
+    if not (said and assistant.settings.excerpts): return [h.item.text for h in hits]
+    from memkit.answer.from_memory import excerpt
+    from memkit.answer.scorer import load_scorer
+    messages, kept = [(u.at.date(), u.text) for u in said], turn.work.setdefault("as read", {})
+    short = {id(u): excerpt(e) for u, e in zip(said, load_scorer().read(turn.query, messages, kept))}
+    return [short.get(id(h.item), h.item.text) for h in hits]
+
 def pieces(
     assistant: "Assistant",
     turn: Turn,
 ) -> list[Piece]:   # in the order in which they find room
     "The last rounds, then what was chosen, each shortened to its share."
     s, count = assistant.settings, assistant.model_for(turn.user).count_tokens
-    out = rounds_said(assistant, turn)
-    for hit in (c.hit for c in turn.considered if c.shown):
+    out, hits = rounds_said(assistant, turn), [c.hit for c in turn.considered if c.shown]
+    for hit, words in zip(hits, words_shown(assistant, turn, hits)):
         of_document = isinstance(hit.item, Document)
-        text = shorten(hit.item.text, s.document_tokens if of_document else s.memory_tokens, count)
+        text = shorten(words, s.document_tokens if of_document else s.memory_tokens, count)
         if text: out.append(Piece(name="document" if of_document else "memory", text=text, hit=hit))
     return out
+
 
 # %% ../../nbs/turn/02_stages.ipynb #68dfcb62
 HEADINGS = {"memory": "What you know about the user:", "document": "Documents:"}

@@ -137,7 +137,7 @@ def nearest_printed(c: Case, embedder) -> str:
 
 def by_hand(c: Case) -> str:
     "The answer of `quoted_answer` from exactly the needed messages."
-    need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
+    need = [Evidence(text, day, 1., ()) for id, day, text in c.said if id in c.needs]
     if not need: return UNKNOWN
     return quoted_answer(need, c.said[-1][1], asked="when" if c.kind == "temporal" else "", question=c.ask)
 

@@ -377,6 +377,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.RawTurns.recall': ( 'arena/entrants.html#rawturns.recall',
                                                                                   'memkit/arena/entrants.py'),
+                                       'memkit.arena.entrants.as_shown': ('arena/entrants.html#as_shown', 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.by_rank': ('arena/entrants.html#by_rank', 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.check_entrant': ( 'arena/entrants.html#check_entrant',
                                                                                 'memkit/arena/entrants.py'),

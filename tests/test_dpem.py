@@ -403,3 +403,15 @@ def test_filtering_keeps_the_most_probable_in_order():
     notes = [note("r", f"x {p}", i, probability=p) for i, p in enumerate((.5, .9, .9, .7))]
     assert [not why for why in filtered(notes, 2)] == [False, True, True, False]
     assert filtered([note("r", " "), note("r", "x", kept=False), note("r", "x", kept=False, reason="a question")], 9) == ["blank", "the coordinator dropped it", "a question"]
+
+
+@pytest.mark.parametrize("settings", [DPeMSettings(refresh_every=1), DPeMSettings(short_term_size=1)])
+def test_a_message_that_takes_itself_back_is_learned_whatever_is_moved_then(settings):
+    from memkit.malp.memories import DPeMMemory
+    from memkit.models.embed import MiniLM
+    memory = DPeMMemory(MemoryStore(":memory:"), MiniLM(), settings=settings)
+    said = ("I work nights at the bakery. Actually I do not work nights at the bakery any more.",
+            "I live in Leeds. Actually I don't live in Leeds.", "I have two dogs. My rent is 800 euros.")
+    for i, text in enumerate(said): assert memory.take("ann", Round(f"r{i}", text, "I see."), session="s")
+    assert len(memory.store.turns("ann")) == 3
+    assert not any(word in m.text for m in memory.store.list("ann", "short-term") for word in ("Leeds", "bakery"))

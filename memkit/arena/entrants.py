@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Maker', 'USER', 'SHOWN', 'LOOKED_AT', 'SILENT', 'Index', 'RAW', 'WHOLE', 'CONTROLS', 'MIXTURES', 'PEER_NAMES',
-           'NOT_RUN', 'Found', 'Entrant', 'check_entrant', 'OfAssistant', 'of_assistant', 'held_by_malp', 'of_memory',
-           'RawTurns', 'OfRetriever', 'of_index', 'of_retriever', 'by_rank', 'Mixed', 'mixture', 'is_control',
-           'entrants', 'peers_folder', 'peer_python', 'PeerError', 'Peer', 'peers', 'peers_missing']
+           'NOT_RUN', 'Found', 'Entrant', 'check_entrant', 'OfAssistant', 'as_shown', 'of_assistant', 'held_by_malp',
+           'of_memory', 'RawTurns', 'OfRetriever', 'of_index', 'of_retriever', 'by_rank', 'Mixed', 'mixture',
+           'is_control', 'entrants', 'peers_folder', 'peer_python', 'PeerError', 'Peer', 'peers', 'peers_missing']
 
 # %% ../../nbs/arena/02_entrants.ipynb #27140369
 import base64
@@ -51,6 +51,7 @@ class Found:
     at: datetime | None = None      # when that was said
     shown: bool = True              # does it reach the prompt? False: it was looked at, and came too late
     standing: bool = False          # is it shown whatever is asked, as a standing wish? It counts last as evidence
+    hit: Hit | None = None          # of an assistant
 
 # %% ../../nbs/arena/02_entrants.ipynb #125bfa06
 class Entrant(Protocol):
@@ -120,11 +121,16 @@ def study(self: OfAssistant, rounds: Sequence[Round], session: str):
 # %% ../../nbs/arena/02_entrants.ipynb #4051b34a
 @patch
 def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found]:
-    "The memories that it considers for the question, as a prompt shows them; how many is up to its settings."
-    turn = self.assistant.look(USER, question, at)
-    looked = [c for c in turn.considered if not isinstance(c.hit.item, Document)]
-    return [Found(text, self.cited(c.hit.item), c.hit.item.at, c.shown, c.hit.source == "wish")
-            for c, text in zip(looked, words_shown(self.assistant, turn, [c.hit for c in looked]))]
+    "The memories that it considers for the question; how many is up to its settings."
+    looked = self.assistant.look(USER, question, at).considered
+    return [Found(m.text, self.cited(m), m.at, c.shown, c.hit.source == "wish", c.hit)
+            for c in looked if not isinstance(m := c.hit.item, Document)]
+
+def as_shown(e: Entrant, question: str, found: Sequence[Found]) -> list[Found]:
+    "The pieces with the words that a prompt of this entrant shows."
+    if not isinstance(e, OfAssistant): return list(found)
+    words = words_shown(e.assistant, question, [f.hit for f in found])
+    return [replace(f, text=text) for f, text in zip(found, words)]
 
 # %% ../../nbs/arena/02_entrants.ipynb #9d491ead
 @patch

@@ -26,7 +26,7 @@ from typing import Any
 from ..answer.from_memory import UNKNOWN
 from ..answer.scorer import AsRead, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
-from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
+from .entrants import Found, LOOKED_AT, as_shown, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
 from .sets import Ask, ArenaConversation, first_part, load_set
 from ..experiments.answers.run import harmful, matches, right
 from ..experiments.result import TableRows, figure
@@ -237,7 +237,7 @@ def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
         start = process_time()
         found = e.recall(ask.question, at, LOOKED_AT)
         ms.append(1000*(process_time() - start))
-        scores.append(ask_scores(ask, found, at, read=False))
+        scores.append(ask_scores(ask, as_shown(e, ask.question, found), at, read=False))
     e.close()
     out = {m: [s[m] for s in scores if m in s] for m in ("recall@5", "recall@10", "tokens", "recall in 256 tokens")}
     return out | {"ms to recall": ms, "ms to write": wrote}

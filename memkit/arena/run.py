@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, sessions, years_rows)
-from .entrants import LOOKED_AT, MIXTURES, RAW, WHOLE, Entrant, Maker, entrants, is_control
+from .entrants import LOOKED_AT, MIXTURES, RAW, WHOLE, Entrant, Maker, as_shown, entrants, is_control
 from .sets import CARDS, Ask, ArenaConversation, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now
@@ -63,7 +63,7 @@ def ask_one(e: Entrant, ask: Ask, at: datetime, read: bool) -> dict[str, float]:
     start = used(e)
     found = e.recall(ask.question, at, LOOKED_AT)
     ms = 1000*(used(e) - start)
-    return ask_scores(ask, found, at, read) | {"ms to recall": ms}
+    return ask_scores(ask, as_shown(e, ask.question, found), at, read) | {"ms to recall": ms}
 
 # %% ../../nbs/arena/04_run.ipynb #eca833d0
 def forget_some(e: Entrant, talk: ArenaConversation, asks: Mapping[int, dict[str, float]], at: datetime):
@@ -92,8 +92,8 @@ def obeyed_rows() -> TableRows:
             e = entrants()[name](talk.conversation, Remembered(MiniLM()))
             for session, rounds, at in sessions(talk): e.study(rounds, session)
             for a in asks:
-                shown = [f.text for f in e.recall(a.question, at, LOOKED_AT) if f.shown]
-                found.setdefault(name, []).append(obeys(a, shown))
+                shown = [f for f in e.recall(a.question, at, LOOKED_AT) if f.shown]
+                found.setdefault(name, []).append(obeys(a, [f.text for f in as_shown(e, a.question, shown)]))
             e.close()
         found.setdefault("the preference itself", []).extend(obeys(a, [said[a.evidence[0]]]) for a in asks)
     return [figure(BEYOND[2], name, "the obeying reply of four is chosen", values, control=name != "malp")

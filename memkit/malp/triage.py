@@ -476,7 +476,7 @@ class Todo:
 class _Written:
     "What a round has written."
     ids: dict[int, int] = field(default_factory=dict)      # by number of the note: its memory
-    places: dict[int, str] = field(default_factory=dict)   # of the memories in force
+    places: dict[int, str] = field(default_factory=dict)   # of all these memories
 
 # %% ../../nbs/malp/02_triage.ipynb #b8bd463b
 def _place(t: Todo, there: _Written) -> str:
@@ -511,8 +511,6 @@ def _write(w: RoundWriter, turn: str, round: Round, t: Todo, avoidance: bool, en
     if old: _tie(w, t, id, old)
     if at_once: w.move("promoted", memory=id, into="long-term", reason="avoidance: severe, and once is enough")
     if t.rest is not None: there.places[_store_rest(w, f, t.rest, f.old.place, encoder)] = f.old.place
-    if again and not known: del there.places[old]
-    if f.less: del there.places[id]
 
 # %% ../../nbs/malp/02_triage.ipynb #a2ccd760
 def memorize(
@@ -525,7 +523,8 @@ def memorize(
     "Store what working memory let through, and count what is known (MaLP §2.3.3)."
     there = _Written()
     for t in todo: _write(w, turn, round, t, avoidance, encoder, there)
-    return there.places
+    gone = w.store.superseded(w.user)      # one note may replace or take back another of its round
+    return {id: place for id, place in there.places.items() if id not in gone}
 
 # %% ../../nbs/malp/02_triage.ipynb #18b3c51e
 def executive(

@@ -144,16 +144,17 @@ def rounds_said(
 # %% ../../nbs/turn/02_stages.ipynb #ab42e5c8
 def words_shown(
     assistant: "Assistant",
-    turn: Turn,
+    query: str,
     hits: Sequence[Hit],
-) -> list[str]:   # of each, before it is shortened to its share
+    kept: dict | None = None,   # messages that were read before, and aren't read again
+) -> list[str]:                 # of each, before it is shortened to its share
     "What of each hit a prompt may show: of a message the sentences that may answer (ours), of all else every word."
     said = [h.item for h in hits if isinstance(h.item, Utterance)]
     if not (said and assistant.settings.excerpts): return [h.item.text for h in hits]
     from memkit.answer.from_memory import excerpt
     from memkit.answer.scorer import load_scorer
-    messages, kept = [(u.at.date(), u.text) for u in said], turn.work.setdefault("as read", {})
-    short = {id(u): excerpt(e) for u, e in zip(said, load_scorer().read(turn.query, messages, kept))}
+    read = load_scorer().read(query, [(u.at.date(), u.text) for u in said], kept)
+    short = {id(u): excerpt(e) for u, e in zip(said, read)}
     return [short.get(id(h.item), h.item.text) for h in hits]
 
 def pieces(
@@ -163,7 +164,7 @@ def pieces(
     "The last rounds, then what was chosen, each shortened to its share."
     s, count = assistant.settings, assistant.model_for(turn.user).count_tokens
     out, hits = rounds_said(assistant, turn), [c.hit for c in turn.considered if c.shown]
-    for hit, words in zip(hits, words_shown(assistant, turn, hits)):
+    for hit, words in zip(hits, words_shown(assistant, turn.query, hits, turn.work.setdefault("as read", {}))):
         of_document = isinstance(hit.item, Document)
         text = shorten(words, s.document_tokens if of_document else s.memory_tokens, count)
         if text: out.append(Piece(name="document" if of_document else "memory", text=text, hit=hit))

@@ -6,8 +6,8 @@
 __all__ = ['ASKED', 'FORGETS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'AsRead', 'SET_HEADS',
            'SET_SIZE', 'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED', 'ASKING',
            'dated', 'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed', 'known_features',
-           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'phrases', 'logits_with_phrases',
-           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'lifted', 'MessageSearch']
+           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
+           'only_asks', 'utterances', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -29,7 +28,8 @@ from scipy.special import ndtr
 from ..files import own_data
 from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
-from ..reading.reader import Encoded, opened_once, plain_vector, sigmoid, softmax, two_vectors
+from ..reading.reader import (
+    Encoded, logits_with_phrases, opened_once, plain_vector, sigmoid, softmax, two_vectors)
 from ..reading.notes import chat_sentences
 from ..records import Hit, Utterance, check_text
 from ..search.fusion import stretched
@@ -150,21 +150,6 @@ def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
     return np.concatenate([two_vectors(text), read_alone(scorer, text)])
 
 # %% ../../nbs/answer/01_scorer.ipynb #6da24649
-def phrases(text: str) -> set[str]:
-    "The words of a message and its pairs of neighbouring words, in lower case."
-    words = re.findall(r"[a-z]+(?:'[a-z]+)?|\?", text.lower().replace("’", "'"))
-    return {*words, *map(" ".join, pairwise(words))}
-
-def logits_with_phrases(
-    w: Mapping[str, Any],   # weights of the vectors and of each phrase, and bias
-    vectors: np.ndarray,    # [1152], of `three_vectors`
-    text: str,
-) -> np.ndarray:            # [n], of n kinds
-    "What a logistic regression makes of a message's vectors and words."
-    known = w["phrases"]
-    said = [known[p] for p in phrases(text) & known.keys()]
-    return np.dot(w["weights"], vectors) + np.array(w["bias"]) + np.sum(said, axis=0)
-
 def _shares_of(scorer: Scorer, name: str, text: str) -> np.ndarray:
     return softmax(logits_with_phrases(fitted_weights()[name], three_vectors(scorer, text), text))
 

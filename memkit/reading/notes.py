@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
-from .reader import Clause, Reader, load_reader, sigmoid
+from .reader import Clause, Reader, load_reader, logits_with_phrases, plain_vector, sigmoid
 from ..files import own_data
-from ..models.embed import MiniLM
 from ..records import check_text, check_time
 
 # %% ../../nbs/reading/08_notes.ipynb #19498533
@@ -406,9 +406,8 @@ def may_wish(c: Clause) -> bool:
     return c.act == "wishes" or c.attribute == "style" and is_fact(c)
 
 @lru_cache(1)
-def _wish_weights() -> tuple[np.ndarray, float]:
-    w = json.loads(own_data("standing_wish.json").read_text(encoding="utf-8"))
-    return np.array(w["weights"]), w["bias"]
+def _wish_weights() -> dict[str, Any]:
+    return json.loads(own_data("standing_wish.json").read_text(encoding="utf-8"))
 
 # %% ../../nbs/reading/08_notes.ipynb #d1aed623
 def standing_wish(
@@ -420,8 +419,8 @@ def standing_wish(
         acts, attributes = c.shares["act"], c.shares["attribute"]
         return (acts.get("wishes", 0.) + acts.get("requests", 0.))*attributes.get("style", 0.)
     p = np.clip(max(map(asks, clauses), default=0.), 1e-4, 1 - 1e-4)
-    weights, bias = _wish_weights()
-    return float(sigmoid((np.log(p/(1 - p)) + MiniLM().embed([sentence])[0] @ weights + bias)/2))
+    other = logits_with_phrases(_wish_weights(), plain_vector(sentence), sentence)
+    return float(sigmoid((np.log(p/(1 - p)) + other)/2))
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea
 def flags_read(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'write_reader_graph', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader',
-           'run_graph', 'opened_once', 'load_reader', 'plain_vector', 'two_vectors', 'Claim', 'ReplyReading', 'Mention',
-           'TitleReading', 'tagged_spans', 'set_right', 'message_parts', 'Clause']
+           'run_graph', 'opened_once', 'load_reader', 'plain_vector', 'two_vectors', 'phrases', 'logits_with_phrases',
+           'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'set_right', 'message_parts', 'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,21 @@ def plain_vector(text: str) -> np.ndarray:   # [384]
 def two_vectors(text: str) -> np.ndarray:   # [768]
     "A text as plain MiniLM and as the reader sees it (ours)."
     return np.concatenate([plain_vector(text), load_reader().states([tokens_of((text,))])[1][0]])
+
+def phrases(text: str) -> set[str]:
+    "The words of a text and its pairs of neighbouring words, in lower case."
+    words = re.findall(r"[a-z]+(?:'[a-z]+)?|\?", text.lower().replace("’", "'"))
+    return {*words, *map(" ".join, pairwise(words))}
+
+def logits_with_phrases(
+    w: Mapping[str, Any],   # weights of the vector and of each phrase, and bias
+    vector: np.ndarray,     # of the text
+    text: str,
+) -> np.ndarray:            # [n], of n kinds; one number where there are two
+    "What a logistic regression makes of a text's vector and words (ours)."
+    known = w["phrases"]
+    said = [known[p] for p in phrases(text) & known.keys()]
+    return np.dot(w["weights"], vector) + np.array(w["bias"]) + np.sum(said, axis=0)
 
 # %% ../../nbs/reading/05_reader.ipynb #20784ecf
 @patch

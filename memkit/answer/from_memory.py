@@ -93,7 +93,7 @@ def versions(e: Evidence) -> dict[str, float]:   # words -> what they keep of it
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #bbf0a457
-EXCERPT = .2   # what a sentence needs of the best one's probability to stand in a prompt (ours)
+EXCERPT = .1   # what a sentence needs of the best one's probability to stand in a prompt (ours)
 
 def excerpt(e: Evidence) -> str:
     "A message for a prompt: without the sentences that hardly answer (ours)."

@@ -132,6 +132,7 @@ def ask_scores(
     found: Sequence[Found],      # best first
     at: datetime,                # when it is asked
     read: bool = True,           # does the reader answer? It takes .2 s
+    whole: Sequence[Found] = (), # the same before they were shortened for a prompt; the reader gets these
 ) -> dict[str, float]:
     "Every measure that fits the question."
     turns, out = turns_of(found), {"tokens": float(sum(counter()(f.text) for f in found if f.shown))}
@@ -142,7 +143,7 @@ def ask_scores(
     if ask.accept and ask.told:
         out["answer shown"] = float(matches(ask.accept, "\n".join(f.text for f in fitting_pieces(found, 256))))
         if ask.reject and ask.kind in CHANGES: out["newest first"] = newest_first(ask, found)
-    if read and (ask.accept or not ask.told): out |= answer_scores(ask, reply(ask.question, found, at))
+    if read and (ask.accept or not ask.told): out |= answer_scores(ask, reply(ask.question, whole or found, at))
     return out
 
 # %% ../../nbs/arena/03_measures.ipynb #a2c09ee5

@@ -63,7 +63,7 @@ def ask_one(e: Entrant, ask: Ask, at: datetime, read: bool) -> dict[str, float]:
     start = used(e)
     found = e.recall(ask.question, at, LOOKED_AT)
     ms = 1000*(used(e) - start)
-    return ask_scores(ask, as_shown(e, ask.question, found), at, read) | {"ms to recall": ms}
+    return ask_scores(ask, as_shown(e, ask.question, found), at, read, found) | {"ms to recall": ms}
 
 # %% ../../nbs/arena/04_run.ipynb #eca833d0
 def forget_some(e: Entrant, talk: ArenaConversation, asks: Mapping[int, dict[str, float]], at: datetime):

@@ -329,6 +329,7 @@ class Receipt:
     erased: bool = False                      # True: the words were looked for in the bytes on disk and not found
     pending: str = ""                         # why they aren't erased yet, and what finishes it
     in_memory: bool = False                   # True: the store has no file, so the words were never on a disk
+    on_server: bool = False                   # True: its tables were written anew; nobody looked at its files
     unknown: bool = False                     # True: the store held nothing under this name
     places: tuple[Place, ...] = ()            # what became of the words, place by place
 
@@ -339,8 +340,10 @@ class Receipt:
         one = lambda place: place.replace("memories", "memory") if "memories" in place else place.removesuffix("s")
         places = (", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n)
                   or "nothing")
-        gone = ("the words are gone"
-                + ("; this store is only in memory" if self.in_memory else " from the bytes on disk"))
+        where = ("; this store is only in memory" if self.in_memory else
+                 " from the server's tables; its log and its copies weren't looked at" if self.on_server else
+                 " from the bytes on disk")
+        gone = f"the words are gone{where}"
         state = gone if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 

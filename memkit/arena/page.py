@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from base64 import b64encode
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
-from .entrants import Maker, RAW, is_control
+from .entrants import Maker, RAW, WHOLE, is_control
 from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
 from ..experiments.result import Palette, PaperPicture, Result, SMALLEST, sheet, save, table_text
@@ -105,7 +105,7 @@ def draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
 
 
 # %% ../../nbs/arena/05_page.ipynb #09b67302
-LINES = (RAW, "malp", "hybrid", "mark", "dictionary", "generative-agents", "mem0, infer=False", "full history")
+LINES = (RAW, WHOLE, "malp", "hybrid", "mark", "generative-agents", "mem0, infer=False", "full history")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 2)))
 HUES = ("ink", "navy", "orange", "red", "green", "mauve", "blue", "soft")
 MARKS = "osDX^vPh"

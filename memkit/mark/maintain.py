@@ -273,10 +273,15 @@ def last_votes(
     votes: Iterable[Vote],   # in their order
     settings: QuorumSettings = QuorumSettings(),
 ) -> list[Vote]:
-    "Each person's last vote. Those of one origin are one person: the latest vote of their highest role."
-    out: dict[str, Vote] = {}
+    """Each person's last vote; an objection to an earlier claim than one's own takes nothing from one's own. Those of
+    one origin are one person: the latest vote of their highest role."""
+    out, first = {}, {}
     for v in votes:
-        if v.by not in out or settings.weight(v) >= settings.weight(out[v.by]): out[v.by] = v
+        first.setdefault(v.claim, v.at)
+        mine, weight = out.get(v.by), settings.weight(v)
+        if mine and weight < settings.weight(mine): continue
+        agrees = mine and mine.favours and not v.favours and first[v.claim] < first[mine.claim]
+        if not (agrees and weight == settings.weight(mine)): out[v.by] = v
     return list(out.values())
 
 # %% ../../nbs/mark/09_maintain.ipynb #1002b692

@@ -389,7 +389,8 @@ def alias(self: MemoryStore, user: str) -> str:
 def _receipt(self: MemoryStore, user: str, pending: str = "", **what: Any) -> Receipt:
     "A receipt: what was removed, and whether its words are gone. A store in memory has no file to check."
     in_memory = not self.on_server and self.file is None
-    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
+    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory,
+                   on_server=self.on_server, **what)
 
 # %% ../../nbs/store/02_store.ipynb #149ee29a
 @patch

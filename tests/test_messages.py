@@ -1,5 +1,10 @@
 """Earlier messages in MaLP's recall: found without a note, never a model's words, and forgotten with their turn."""
+from datetime import date
+
 import pytest
+
+from memkit.answer.scorer import load_scorer
+from memkit.malp import open_malp
 from memkit.malp.assistant import MalpAssistant, MalpSettings, keeps_words, memory_block
 from memkit.malp.memories import DPeMMemory
 from memkit.models.lm import ScriptedLM
@@ -88,3 +93,31 @@ def test_a_note_stands_for_its_message_only_if_no_word_is_lost(minilm, note, who
     a = opened(minilm)
     hit = lambda item: Hit(item=item, score=1., source="test")
     assert [h.item for h in a.in_notes(a.read(a.chat("ann", "Hello.")), [hit(said)], [hit(m)])] == [m if whole else said]
+
+
+LONG = ("Hello again, I hope you are well and that the weather is nice with you. My exam about medicines is in room twelve. "
+        "We had so much to do on the ward that I could hardly sit down all day long.")
+
+
+@pytest.mark.parametrize("excerpts", [True, False])
+def test_a_prompt_shows_the_sentences_of_a_message_that_may_answer(excerpts):
+    settings = MalpSettings(excerpts=excerpts, answers="model")
+    with open_malp(":memory:", model=ScriptedLM(lambda messages: "I see."), settings=settings) as a:
+        a.chat("ann", LONG)
+        a.new_session("ann")
+        turn = a.chat("ann", "In which room is my exam?")
+        assert "room twelve" in turn.prompt and ("the weather is nice" in turn.prompt) == (not excerpts)
+        assert any(h.item.text == LONG for h in turn.recalled), "what was recalled is the whole message"
+        assert a.forget("ann").erased and a.look("ann", "In which room is my exam?").recalled == ()
+
+
+def test_a_message_is_read_once_a_turn(monkeypatch):
+    scorer, asked = load_scorer(), []
+    states = type(scorer).states
+    monkeypatch.setattr(type(scorer), "states", lambda self, rows: asked.append(len(rows)) or states(self, rows))
+    kept = {}
+    said = [(date(2026, 3, 1), "I live in Leeds."), (date(2026, 3, 2), "I have two dogs.")]
+    first = scorer.read("Where do I live?", said, kept)
+    assert asked == [2] and scorer.read("Where do I live?", said[::-1], kept) == first[::-1] and asked == [2]
+    scorer.read("How many dogs have I?", said[:1], kept)
+    assert asked == [2, 1]

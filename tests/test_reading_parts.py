@@ -441,3 +441,11 @@ def test_a_pair_is_read_once_until_its_texts_are_forgotten():
     drop_texts()
     relations.relate("The door is old.", olds, reader)
     assert len(reader.asked) == 4
+
+
+def test_an_answer_of_which_nothing_stays_leaves_nothing(monkeypatch):
+    from memkit.reading import facts
+    gone = facts.Relation("update", 1., "", {"update": 1.})
+    monkeypatch.setattr(facts, "relate", lambda new, olds: [gone]*len(olds))
+    old = {"sentence": "An operation on the knee", "value": "knee", "time": ""}
+    assert facts.rest_of('Asked "What operations have you had?", the user answered "An operation on the knee."', [old], "Only my hip.", []) == ""

@@ -228,6 +228,7 @@ def rest_of(
     for row, probability in zip(map(_with_value, old), gone):
         if probability >= min(GONE, max(gone)): left = left.replace(row["sentence"], _left_of(row, new))
     left = _AND.sub("", " ".join(left.split()))
+    if re.search(r'"\W*"\W*$', left): return ""        # Asked "…", the user answered ""
     return left if left != text and set(content_stems(left)) - set(content_stems(said)) else ""
 
 # %% ../../nbs/reading/07_facts.ipynb #36f0e10c

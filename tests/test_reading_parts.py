@@ -445,7 +445,7 @@ def test_a_pair_is_read_once_until_its_texts_are_forgotten():
 
 def test_an_answer_of_which_nothing_stays_leaves_nothing(monkeypatch):
     from memkit.reading import facts
-    gone = facts.Relation("update", 1., "", {"update": 1.})
+    gone = facts.Relation("update", 1., "", {"update": 1., "contradiction": 0., "retraction": 0.})
     monkeypatch.setattr(facts, "relate", lambda new, olds: [gone]*len(olds))
     old = {"sentence": "An operation on the knee", "value": "knee", "time": ""}
     assert facts.rest_of('Asked "What operations have you had?", the user answered "An operation on the knee."', [old], "Only my hip.", []) == ""

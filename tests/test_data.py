@@ -157,7 +157,8 @@ WHOSE = ("fo", "fp", "fq", "fr", "fs")   # asked about the right person, and abo
 DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 KEEPERS = ("ft", "fu", "fv", "fz", "ga", "gb")   # the same, and wishes to keep something, in words of forgetting
 NEGATED = ("fw", "fx", "fy")   # wrote verdicts on films and books, many of them negated
-WORKS = ("gc", "gd", "ge", "gf", "gg", "gh", "gi", "gj", "gk", "gl", "gm", "gn", "go", "gp")   # wrote messages to a recommender, with the words that name each work
+WORKS = ("gc", "gd", "ge", "gf", "gg", "gh", "gi", "gj", "gk", "gl", "gm", "gn", "go", "gp",
+         *(f"g{letter}" for letter in "qrstuvwxyz"), "ha", "hb", "hc", "hd")   # wrote messages to a recommender, with the words that name each work
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",

@@ -15,7 +15,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
@@ -51,7 +51,7 @@ class Found:
     at: datetime | None = None      # when that was said
     shown: bool = True              # does it reach the prompt? False: it was looked at, and came too late
     standing: bool = False          # is it shown whatever is asked, as a standing wish? It counts last as evidence
-    hit: Hit | None = None          # of an assistant
+    hit: Hit | None = field(default=None, repr=False, compare=False)   # of an assistant
 
 # %% ../../nbs/arena/02_entrants.ipynb #125bfa06
 class Entrant(Protocol):

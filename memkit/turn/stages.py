@@ -157,6 +157,7 @@ def words_shown(
     short = {id(u): excerpt(e) for u, e in zip(said, read)}
     return [short.get(id(h.item), h.item.text) for h in hits]
 
+# %% ../../nbs/turn/02_stages.ipynb #dcb3c2df
 def pieces(
     assistant: "Assistant",
     turn: Turn,

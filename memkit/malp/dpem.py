@@ -123,8 +123,8 @@ def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Col
     rest = lambda f: self.embedder.embed([f.rest])[0] if f.rest else None
     todo = [Todo(i, notes[i], found.vectors[i], f, rest(f)) for i, f in triaged.items() if not reasons[i]]
     fresh = memorize(w, turn, round, todo, self.settings.avoidance, self.embedder.name)
-    short -= self.store.superseded(user).keys()
-    executive(w, self.settings, short | {id for id, place in fresh.items() if place == "short-term"}, fresh)
+    short |= {id for id, place in fresh.items() if place == "short-term"}   # one may replace another
+    executive(w, self.settings, short - self.store.superseded(user).keys(), fresh)
     w.log()
     write_table(self.store, user, table)
     return tuple(w.moves)

@@ -519,12 +519,11 @@ def memorize(
     round: Round,
     todo: Sequence[Todo],
     avoidance: bool, encoder: str,
-) -> dict[int, str]:   # the memories written that are in force, and their places
+) -> dict[int, str]:   # the memories written, and their places; some may have replaced others of them
     "Store what working memory let through, and count what is known (MaLP §2.3.3)."
     there = _Written()
     for t in todo: _write(w, turn, round, t, avoidance, encoder, there)
-    gone = w.store.superseded(w.user)      # one note may replace or take back another of its round
-    return {id: place for id, place in there.places.items() if id not in gone}
+    return there.places
 
 # %% ../../nbs/malp/02_triage.ipynb #18b3c51e
 def executive(

@@ -158,12 +158,13 @@ DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 KEEPERS = ("ft", "fu", "fv", "fz", "ga", "gb")   # the same, and wishes to keep something, in words of forgetting
 NEGATED = ("fw", "fx", "fy")   # wrote verdicts on films and books, many of them negated
 WORKS = ("gc", "gd", "ge", "gf", "gg", "gh", "gi", "gj", "gk", "gl", "gm", "gn", "go", "gp",
-         *(f"g{letter}" for letter in "qrstuvwxyz"), "ha", "hb", "hc", "hd")   # wrote messages to a recommender, with the words that name each work
+         *(f"g{letter}" for letter in "qrstuvwxyz"), "ha", "hb", "hc", "hd", "he", "hf", "hm", "hn")   # wrote messages to a recommender, with the words that name each work
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-OTHERS = (*PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
+VERDICTS = tuple(f"h{letter}" for letter in "ghijklpqrstuvwxy")    # wrote verdicts with places for titles
+OTHERS = (*VERDICTS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -289,6 +290,17 @@ def test_a_rating_stands_where_a_message_rates(hand):
         assert ("ask" in r["acts"]) == (r["request"] is not None) and {x["act"] for x in r["rows"]} <= set(r["acts"]), r["id"]
         assert all((x["act"] == "rate") == (x["rating"] is not None) for x in r["rows"]), r["id"]
         assert all(x["said"] in " ".join([*r["before"], r["text"]]) for x in r["rows"] if hand in WORKS), r["id"]
+
+
+@pytest.mark.parametrize("hand", VERDICTS)
+def test_verdicts_have_places_and_all_stars(hand):
+    texts = [r["text"] for r in rows(f"voices/{hand}/verdicts.jsonl")]
+    assert len(texts) == len(set(texts)) == 320
+    places = [p for text in texts for p in re.findall(r"\[([^\]]*)\]", text)]
+    form = r"([0-4]\.5|[1-5]|other|seen|want|back|like|not)( (film|series|book|music|game|place|podcast))?"
+    assert all(re.fullmatch(form, p) for p in places)
+    stars = [p.split()[0] for p in places if p[0].isdigit()]
+    assert all(stars.count(f"{n/2:g}") >= 25 for n in range(1, 11)), stars
 
 
 @pytest.mark.parametrize("hand", HANDS)

@@ -150,7 +150,7 @@ SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote qu
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
 RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
 FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a recommender alone
-CORRECTORS = ("fa", "fb", "fc", "fd", "fe")   # wrote corrections alone
+CORRECTORS = ("fa", "fb", "fc", "fd", "fe", "hz", "ia", "ib", "ic")   # wrote corrections alone
 INJECTORS = ("fg", "fh", "fi")          # wrote orders to an assistant, and what looks alike
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
 WHOSE = ("fo", "fp", "fq", "fr", "fs")   # asked about the right person, and about another one
@@ -158,7 +158,7 @@ DELETERS = ("fj", "fk", "fl", "fm", "fn")   # the same, in more lines
 KEEPERS = ("ft", "fu", "fv", "fz", "ga", "gb")   # the same, and wishes to keep something, in words of forgetting
 NEGATED = ("fw", "fx", "fy")   # wrote verdicts on films and books, many of them negated
 WORKS = ("gc", "gd", "ge", "gf", "gg", "gh", "gi", "gj", "gk", "gl", "gm", "gn", "go", "gp",
-         *(f"g{letter}" for letter in "qrstuvwxyz"), "ha", "hb", "hc", "hd", "he", "hf", "hm", "hn")   # wrote messages to a recommender, with the words that name each work
+         *(f"g{letter}" for letter in "qrstuvwxyz"), "ha", "hb", "hc", "hd", "he", "hf", "hm", "hn", "id", "ie")   # wrote messages to a recommender, with the words that name each work
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",

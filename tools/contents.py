@@ -73,7 +73,7 @@ APPENDIX = {"The parts of a turn": ["turn", "reading", "answer", "search", "mode
 
 # page: what people type who look for it, in other words than its own
 SEARCH_WORDS = {
-    "store/05_erase": "delete user data, delete personal data, forget a user, remove a memory, right to be forgotten, right to erasure, GDPR, secure delete",
+    "store/05_erase": "delete user data, what stays on the disk, backups, delete personal data, forget a user, remove a memory, right to be forgotten, right to erasure, GDPR, secure delete",
     "mark/06_builder": "withdraw a contribution, delete shared data, contributors, how many people before it is shared",
     "store/07_promises": "privacy, durability, data protection, deployment, scale out, several servers, production",
     "maprec/06_classical": "cold start, new user, baselines, collaborative filtering, matrix factorization, nearest neighbours",
@@ -83,7 +83,7 @@ SEARCH_WORDS = {
     "maprec/10_request_parsing": "query understanding, parse a request, filters of a request, named entity recognition, recognise people and countries",
     "maprec/09_recommend": "recommend a film, recommend a book, explain a recommendation, explanation",
     "maprec/05_prediction": "prefix tree, trie, shared prefix, rating prediction, predict stars, mean absolute error, calibration of a language model",
-    "reading/09_title_reader": "words to stars, sentiment of a review, rating from words, opinion without a number, implicit rating",
+    "reading/09_title_reader": "which words are a title, how many stars, title recognition, words to stars, sentiment of a review, rating from words, opinion without a number, implicit rating",
     "search/01_bm25": "keyword search, full-text search, TF-IDF, inverse document frequency",
     "search/02_vectors": "semantic search, vector database, vector search, nearest neighbour search, approximate nearest neighbours, HNSW",
     "search/03_fusion": "hybrid search, reciprocal rank fusion, RRF, combine BM25 and embeddings",

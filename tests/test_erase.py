@@ -13,7 +13,7 @@ import pytest
 
 from memkit.cli import main
 from memkit.models.embed import Remembered
-from memkit.store.erase import WITHDRAWN, count_in_files, search_pieces, redacted
+from memkit.store.erase import WITHDRAWN, count_in_files, put_trace, search_pieces, redacted
 from memkit.search.vectors import open_chroma
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document, utc_now
@@ -151,6 +151,36 @@ def test_what_others_said_themselves_stays():
     assert redacted("The lift stands still.", [CLAIM], loose=True) == "The lift stands still."
     assert redacted("The pump is calibrated on Friday.", ["The pump is calibrated on Monday."], ["The pump is calibrated on Friday."], loose=True) == "The pump is calibrated on Friday."
     assert redacted("", [CLAIM]) == "" and redacted("Good.", [""]) == "Good."
+
+
+# --- where words travel on
+
+def test_words_are_followed_through_memories_made_of_answers(tmp_path):
+    "A memory made of a quoting answer is shown elsewhere, its answer becomes a memory again, and so on."
+    store, texts = MemoryStore(tmp_path/"s.db"), [CLAIM]
+    ids = [store.add("ann", CLAIM, turns=[store.add_turn("ann", "s0", CLAIM, "Noted.")]).id]
+    for n in range(1, 5):
+        texts.append(f"Told {n} times: {texts[-1]}")
+        turn = store.add_turn("ann", f"s{n}", f"Once more, number {n}?", texts[-1])
+        assert put_trace(store, "ann", turn, b"seen", 1, quoted=[ids[-1]])
+        ids.append(store.add("ann", texts[-1], turns=[turn]).id)
+    receipt = store.forget("ann", [ids[0]])
+    assert receipt.erased and {p.name: p.count for p in receipt.places}["answers that quoted it"] == 4
+    left = [t.answer for t in store.turns("ann")] + [m.text for m in store.list("ann")]
+    assert len(left) == 8 and not any("vestibule" in text for text in left) and all(WITHDRAWN in text for text in left)
+    assert in_bytes(tmp_path, b"in the vestibule") == 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_later_answers_lose_a_deleted_message_unless_it_was_said_again(again):
+    store, said = MemoryStore(":memory:"), "My locker stands behind the green boiler."
+    first = store.add_turn("ann", "s", said, "Noted.")
+    later = store.add_turn("ann", "s", "Where is it?", f"You told me: {said} Anything else?")
+    elsewhere = store.add_turn("ann", "other", "Where?", f"You told me: {said}")     # nothing says that it comes from there
+    if again: store.add_turn("ann", "s", f"As I said, {said.lower()}", "Yes.")
+    store.forget("ann", turns=[first])
+    assert store.turn("ann", later).answer == f"You told me: {said if again else WITHDRAWN} Anything else?"
+    assert said in store.turn("ann", elsewhere).answer
 
 
 # --- turns, one by one

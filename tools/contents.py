@@ -17,7 +17,7 @@ PATH = [
     ("Prompt and answer", [
         ("turn/01_prompt", "Which pieces go into a prompt of limited length, and which are left out."),
         ("hybrid/03_fallback", "How it decides between your messages, documents and “I don't know”, and how the threshold is chosen."),
-        ("answer/02_from_memory", "How an answer is quoted from the user's own messages, without a language model."),
+        ("answer/02_from_memory", "How it decides whether you ever told it, and quotes the answer from your own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [
         ("walkthroughs/2_malp", "Why one note stays, and another is removed after some rounds."),

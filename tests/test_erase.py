@@ -13,7 +13,7 @@ import pytest
 
 from memkit.cli import main
 from memkit.models.embed import Remembered
-from memkit.store.erase import WITHDRAWN, count_in_files, put_trace, search_pieces, redacted
+from memkit.store.erase import WITHDRAWN, count_in_files, put_trace, read_traces, search_pieces, redacted
 from memkit.search.vectors import open_chroma
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document, utc_now
@@ -162,13 +162,48 @@ def test_words_are_followed_through_memories_made_of_answers(tmp_path):
     for n in range(1, 5):
         texts.append(f"Told {n} times: {texts[-1]}")
         turn = store.add_turn("ann", f"s{n}", f"Once more, number {n}?", texts[-1])
-        assert put_trace(store, "ann", turn, b"seen", 1, quoted=[ids[-1]])
+        assert put_trace(store, "ann", turn, b"seen", 1, quoted=[ids[-1]], quoted_turns=store.get("ann", ids[-1]).turns)
         ids.append(store.add("ann", texts[-1], turns=[turn]).id)
     receipt = store.forget("ann", [ids[0]])
     assert receipt.erased and {p.name: p.count for p in receipt.places}["answers that quoted it"] == 4
     left = [t.answer for t in store.turns("ann")] + [m.text for m in store.list("ann")]
     assert len(left) == 8 and not any("vestibule" in text for text in left) and all(WITHDRAWN in text for text in left)
     assert in_bytes(tmp_path, b"in the vestibule") == 0
+
+
+def test_no_trace_keeps_the_old_words_of_a_changed_memory():
+    store, answer = MemoryStore(":memory:"), f"You told me: {CLAIM} Anything else?"
+    first = store.add("ann", CLAIM, turns=[store.add_turn("ann", "s0", CLAIM, "Noted.")]).id
+    quoting_turn = store.add_turn("ann", "s1", "What did I say?", answer)
+    assert put_trace(store, "ann", quoting_turn, b"seen", 1, quoted=[first])
+    part = store.add("ann", f"The assistant said: {CLAIM}", turns=[quoting_turn]).id     # one sentence of the answer
+    silent = store.add_turn("ann", "s2", "And the lift?", "I don't know.")
+    assert put_trace(store, "ann", silent, b"the vestibule stands in this prompt", 1, quoted=[part])
+    store.forget("ann", [first])
+    assert store.get("ann", part).text == f"The assistant said: {WITHDRAWN}" and not read_traces(store, "ann")
+
+
+def test_a_memory_of_two_answers_loses_what_both_repeat():
+    store, other = MemoryStore(":memory:"), "The lift stands still on Sunday afternoons."
+    ids = [store.add("ann", text, turns=[store.add_turn("ann", f"s{n}", text, "Noted.")]).id for n, text in enumerate((CLAIM, other))]
+    told = [store.add_turn("ann", f"t{n}", "What is known?", f"Known: {text}") for n, text in enumerate((CLAIM, other))]
+    for id, turn in zip(ids, told): assert put_trace(store, "ann", turn, b"seen", 1, quoted=[id])
+    both = store.add("ann", f"Known: {CLAIM} Known: {other}", turns=told).id
+    last = store.add_turn("ann", "u", "All of it?", f"1: {CLAIM} 2: {other}")
+    assert put_trace(store, "ann", last, b"seen", 1, quoted=[both])
+    store.forget("ann", ids)
+    assert "vestibule" not in (text := store.turn("ann", last).answer + store.get("ann", both).text) and "Sunday" not in text
+
+
+def test_short_sentences_of_a_deleted_message_stay_in_answers():
+    store = MemoryStore(":memory:")
+    first = store.add_turn("ann", "s", "Thank you! The Godfather. My locker stands behind the green boiler.", "Noted.")
+    later = store.add_turn("ann", "s", "A film?", "Thank you for asking. I recommend The Godfather Part II.")
+    seen = store.add_turn("ann", "other", "Where is my locker?", "My locker stands behind the green boiler.")
+    assert put_trace(store, "ann", seen, b"seen", 1, quoted_turns=[first])     # its trace names the message
+    store.forget("ann", turns=[first])
+    assert store.turn("ann", later).answer == "Thank you for asking. I recommend The Godfather Part II."
+    assert store.turn("ann", seen).answer == WITHDRAWN
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -26,7 +26,7 @@ from .refined import (
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
-from ..reading.gate import CREDENTIAL
+from ..reading.gate import CREDENTIAL, ORDER_FROM, order_probability
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
@@ -442,7 +442,9 @@ def claims_of(
 # %% ../../nbs/mark/05_corrections.ipynb #520da4bf
 def standalone(question: str, claims: Sequence[str]) -> str:
     "The question and the sentences that answer it, so that they can be read alone."
-    return cut(f"{cut(question, LONGEST//2)} {' '.join(claims)}".strip(), LONGEST)
+    asked = cut(question, LONGEST//2)
+    end = "" if not asked or asked[-1] in ".!?:;" else "."     # else the gate reads both as one sentence
+    return cut(f"{asked}{end} {' '.join(claims)}".strip(), LONGEST)
 
 # %% ../../nbs/mark/05_corrections.ipynb #aaef0048
 OWN = ("states", "corrects", "adds", "retracts", "wishes", "private")   # acts of clauses that may be notes
@@ -455,7 +457,8 @@ def topic_question(
         noted = c.act in OWN and c.about in ("user", "other") and c.keep > NOTE
         return noted or c.shares["about"].get("other", 0.) > PERSON
     clauses = load_reader().clauses(question) if question.strip() else ()
-    told = " ".join(c.text for c in clauses if not personal(c) and not gives_orders(c.text))
+    def orders(c: Clause) -> bool: return gives_orders(c.text) or order_probability(c.text) >= ORDER_FROM
+    told = " ".join(c.text for c in clauses if not personal(c) and not orders(c))
     return " ".join(told.split())
 
 # %% ../../nbs/mark/05_corrections.ipynb #c9e52d19

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['WORDS', 'SHORTEST', 'FEW', 'WITHDRAWN', 'INDEX', 'BUSY', 'chunks', 'only_cited_by', 'resting_on', 'quoting',
            'everything', 'some', 'rows_of_turns', 'remove', 'search_pieces', 'count_in', 'count_in_files',
-           'rows_holding', 'remnants', 'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder',
-           'note_leftovers', 'remove_index', 'clear_leftovers', 'empty_log', 'rewrite', 'erase', 'finish_pending',
-           'put_trace', 'read_traces']
+           'rows_holding', 'remnants', 'showed', 'sentences_of', 'redacted', 'redact', 'Shared', 'Contributions',
+           'index_folder', 'note_leftovers', 'remove_index', 'clear_leftovers', 'empty_log', 'rewrite', 'erase',
+           'finish_pending', 'put_trace', 'read_traces']
 
 # %% ../../nbs/store/05_erase.ipynb #5f49f9f9
 import json
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -268,15 +268,18 @@ def _after(conn: Connection, turn: str) -> list[str]:
 # %% ../../nbs/store/05_erase.ipynb #91552fc8
 WITHDRAWN = "[withdrawn]"    # replaces a sentence that quoted a forgotten memory
 
+def sentences_of(text: str) -> list[str]:
+    "A text, cut behind marks and at line ends."
+    return re.split(r"(?<=[.!?])\s+|\n+", text)
+
 def _plain(text: str) -> str: return " ".join(text.split()).casefold()
 
-def _sentences(secrets: list[str], kept: Iterable[str]) -> list[str]:
-    "Whole secrets and their sentences, the longest first, but what others said too."
-    parts = {p.strip().rstrip(".!?:") for s in secrets for p in (s, *re.split(r"(?<=[.!?])\s+|\n+", s))}
-    theirs = [_plain(k) for k in kept]
-    found = [p for p in parts if len(p.encode()) >= SHORTEST and len(p.split()) > 1
-             and not any(_plain(p) in k for k in theirs)]
-    return sorted(found, key=len, reverse=True)
+def _sentences(answer: str, secrets: list[str], kept: Iterable[str]) -> list[str]:
+    "Whole secrets and their sentences that an answer holds, the longest first, but what others said too."
+    parts, here = {p.strip().rstrip(".!?:") for s in secrets for p in (s, *sentences_of(s))}, _plain(answer)
+    found = [p for p in parts if len(p.encode()) >= SHORTEST and len(p.split()) > 1 and _plain(p) in here]
+    theirs = [_plain(k) for k in kept] if found else []
+    return sorted((p for p in found if not any(_plain(p) in k for k in theirs)), key=len, reverse=True)
 
 # %% ../../nbs/store/05_erase.ipynb #7c6b3c8c
 def _stems(text: str) -> set[str]:
@@ -300,7 +303,7 @@ def redacted(
 ) -> str:
     "An answer without the sentences that repeat what is withdrawn."
     secrets = list(secrets)
-    for s in _sentences(secrets, kept):
+    for s in _sentences(answer, secrets, kept):
         words = r"\s+".join(map(re.escape, s.split()))
         answer = re.sub(rf"(?<!\w){words}(?!\w)[.!?:]*", WITHDRAWN, answer, flags=re.I)
     if loose:
@@ -312,25 +315,67 @@ def redacted(
     return re.sub(r"\[withdrawn\](?:[\s:,;.-]*\[withdrawn\])+", WITHDRAWN, answer)
 
 # %% ../../nbs/store/05_erase.ipynb #1c17c211
-def _swapped(value: Any, old: str, new: str) -> Any:
-    "A JSON value in which one text takes another's place."
-    if isinstance(value, str): return value.replace(old, new)
-    if isinstance(value, list): return [_swapped(v, old, new) for v in value]
-    return {k: _swapped(v, old, new) for k, v in value.items()} if isinstance(value, dict) else value
+def _mended(value: Any, mend: Callable[[str], str]) -> Any:
+    "A JSON value with each of its texts mended."
+    if isinstance(value, str): return mend(value)
+    if isinstance(value, list): return [_mended(v, mend) for v in value]
+    return {k: _mended(v, mend) for k, v in value.items()} if isinstance(value, dict) else value
 
 # %% ../../nbs/store/05_erase.ipynb #aa950ec7
-def _follow(conn: Connection, turn: str, old: str, new: str):
-    "Let the memories that were made of an answer say what it says now."
-    made = select(memories).join(citations, citations.c.memory == memories.c.id).where(citations.c.turn == turn)
-    for m in conn.execute(made).all() if old.strip() else ():
-        text, more = _swapped([m.text, json.loads(m.meta)], old.strip(), new.strip())
-        if (text, more) == (m.text, json.loads(m.meta)): continue
+def _follow(conn: Connection, turn: str, mend: Callable[[str], str]) -> list[Any]:   # the rows that changed, as they were
+    "Let the memories that were made of a turn say what its answer says now."
+    changed, made = [], select(memories).join(citations, citations.c.memory == memories.c.id).where(citations.c.turn == turn)
+    for m in conn.execute(made).all():
+        was = [m.text, json.loads(m.meta)]
+        text, more = _mended(was, mend)
+        if [text, more] == was: continue
         now = {"text": text, "meta": json.dumps(more, ensure_ascii=False)}
         conn.execute(memories.update().where(memories.c.id == m.id).values(**now))
         Own(conn, m.owner).log("rewritten", memory=m.id, reason="an answer was redacted")
         conn.execute(owners.update().where(owners.c.id == m.owner).values(version=owners.c.version + 1))
+        changed.append(m)
+    return changed
 
 # %% ../../nbs/store/05_erase.ipynb #c8b7b685
+def _staying(conn: Connection, t: Any, but: object) -> set[str]:
+    "What the user says in the turns of a conversation that stay."
+    here = turns.c.owner == t.owner, turns.c.session == t.session, but
+    return set(conn.execute(select(turns.c.question).where(*here)).scalars())
+
+def _turns_of(conn: Connection, names: Collection[str], but: object) -> list[Any]:
+    return [t for part in chunks(sorted(names)) for t in conn.execute(select(turns).where(turns.c.turn.in_(part), but))]
+
+# %% ../../nbs/store/05_erase.ipynb #803801d0
+def _told(conn: Connection, asked: Mapping[str, str]) -> dict[str, set[str]]:   # by turn
+    "Sentences of deleted messages that answers may repeat."
+    out: dict[str, set[str]] = {}
+    for turn, text in asked.items():
+        said = {s for s in sentences_of(text) if len(_stems(s)) > 2}
+        quoted = select(traces.c.turn).join(quotes, quotes.c.trace == traces.c.id).where(quotes.c.turn == turn)
+        for at in {*_after(conn, turn), *conn.execute(quoted).scalars()} - {turn} if said else (): out.setdefault(at, set()).update(said)
+    return out
+
+# %% ../../nbs/store/05_erase.ipynb #afe1185e
+def _without_traces(conn: Connection, of: Collection[str], moved: Collection[int]) -> tuple[Counter, list[bytes]]:
+    "Remove the traces of some turns, and those that quote these turns or some memories; what was removed, and what it said."
+    n, said = Counter(), []
+    quoted = [quoting(column, part) for column, ids in ((quotes.c.turn, of), (quotes.c.memory, moved)) for part in chunks(ids)]
+    for what in (*quoted, *((traces, traces.c.turn.in_(part)) for part in chunks(of))):
+        more, were = remove(conn, [what])
+        n, said = n + more, said + were
+    return n, said
+
+# %% ../../nbs/store/05_erase.ipynb #70b455eb
+def _withdrawn(
+    conn: Connection, t: Any, shown: Sequence[tuple[set[str], set[str]]], heard: set[str], but: object, own: int
+) -> tuple[set[str], set[str], Callable[[str], str]]:
+    "What must go out of what a turn said, what stays, and the function that mends its texts."
+    gone, stay = set().union(*(g for g, _ in shown)), {t.question}.union(*(k for _, k in shown))
+    mine = stay | _staying(conn, t, but) if heard else stay
+    def mend(text: str) -> str: return redacted(redacted(text, gone, stay, loose=t.owner != own), heard, mine)
+    return gone | heard, mine, mend
+
+# %% ../../nbs/store/05_erase.ipynb #fefffbb0
 def redact(
     conn: Connection,
     words: Mapping[int, Collection[str]],   # by memory: what is withdrawn
@@ -338,20 +383,26 @@ def redact(
     of: Collection[int],                    # whose memories they are: owners
     but: object,                            # a condition on turns: those that stay
     own: int,                               # the owner who forgets: their own answers lose literal quotes only
+    asked: Mapping[str, str] | None = None, # by deleted turn: what the user said
 ) -> tuple[Counter, list[bytes]]:           # answers changed, and what they said
-    "Take what is withdrawn out of the answers of the turns that showed it."
-    n, said = Counter(), []
-    shown = showed(conn, words, of)
-    for part in chunks(shown):
-        for t in conn.execute(select(turns).where(turns.c.turn.in_(part), but)).all():
-            secrets, stay = ({s for id in shown[t.turn] for s in d.get(id, ())} for d in (words, kept))
-            new = redacted(t.answer, secrets, {*stay, t.question}, loose=t.owner != own)
-            if new == t.answer: continue
+    "Take what is withdrawn out of the answers that may repeat it, and out of memories made of them."
+    known = {id: ({*w}, {*kept.get(id, ())}) for id, w in words.items()}
+    shown, told, changed, moved, said = showed(conn, words, of), _told(conn, asked or {}), set(), {}, []
+    while shown or told:
+        fresh = {}      # memories that change now: what they lose, and what stays
+        for t in _turns_of(conn, {*shown, *told}, but):
+            seen, heard = [known[id] for id in shown.get(t.turn, ())], told.get(t.turn, set())
+            gone, stay, mend = _withdrawn(conn, t, seen, heard, but, own)
+            if (new := mend(t.answer)) == t.answer: continue
             conn.execute(turns.update().where(turns.c.id == t.id).values(answer=new))
-            _follow(conn, t.turn, t.answer, new)
-            more, were = remove(conn, [quoting(quotes.c.turn, [t.turn]), (traces, traces.c.turn == t.turn)])
-            n += Counter({"answers redacted": 1}) + more; said += [t.answer.encode(), *were]
-    return n, said
+            changed, said = changed | {t.turn}, [*said, t.answer.encode()]
+            for m in _follow(conn, t.turn, mend):
+                g, k = fresh.get(m.id) or known.get(m.id) or (set(), set())
+                if not gone <= g: fresh[m.id] = g | gone, k | stay
+                moved, said = moved | {m.id: m.owner}, [*said, m.text.encode(), m.meta.encode()]
+        known, shown, told = known | fresh, showed(conn, fresh, {moved[id] for id in fresh}), {}
+    n, were = _without_traces(conn, changed, moved)
+    return n + Counter({"answers redacted": len(changed)}), said + were
 
 # %% ../../nbs/store/05_erase.ipynb #c44bad47
 @dataclass(frozen=True, kw_only=True)

@@ -287,7 +287,8 @@ def _strike(
     stays = turns.c.owner != own.id if ids is None else turns.c.turn.not_in(sorted(falls))
     words, plan = _own_words(own, gone), done.shared
     of = [own.id, all_of.id] if all_of else [own.id]
-    done.take(redact(own.conn, {**words, **plan.words}, plan.kept, of, stays, own.id))
+    asked = {r.turn: r.question for part in chunks(sorted(falls)) for r in own.rows(turns, turns.c.turn.in_(part))}
+    done.take(redact(own.conn, {**words, **plan.words}, plan.kept, of, stays, own.id, asked))
     if all_of:
         whose = "" if all_of.id == own.id else f"{what.owner.partition(':')[0]} "
         done.take(_write_shared(all_of, plan), whose)

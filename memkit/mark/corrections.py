@@ -26,7 +26,7 @@ from .refined import (
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
-from ..reading.gate import CREDENTIAL, ORDER_FROM, order_probability
+from ..reading.gate import CREDENTIAL, load_gate
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
 from ..reading.validation import gives_orders
@@ -452,14 +452,13 @@ OWN = ("states", "corrects", "adds", "retracts", "wishes", "private")   # acts o
 def topic_question(
     question: str,
 ) -> str:
-    "The question, without orders, and without clauses that speak of the person who asks or of somebody they name."
+    "The question, without clauses that speak of the person who asks or of somebody they name, and without what the gate holds."
     def personal(c: Clause) -> bool:
         noted = c.act in OWN and c.about in ("user", "other") and c.keep > NOTE
         return noted or c.shares["about"].get("other", 0.) > PERSON
     clauses = load_reader().clauses(question) if question.strip() else ()
-    def orders(c: Clause) -> bool: return gives_orders(c.text) or order_probability(c.text) >= ORDER_FROM
-    told = " ".join(c.text for c in clauses if not personal(c) and not orders(c))
-    return " ".join(told.split())
+    told = " ".join(c.text for c in clauses if not personal(c) and not gives_orders(c.text))
+    return " ".join(" ".join(s.text for s in load_gate().judge(told) if not s.held).split())
 
 # %% ../../nbs/mark/05_corrections.ipynb #c9e52d19
 _EMAIL = r"[\w.+-]@[\w-]+\.\w"

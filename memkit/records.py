@@ -246,6 +246,7 @@ class Change:
 
     def __str__(self):
         what = f"memory {self.memory}" if self.memory else "nothing stored"
+        if self.kind == "replaced" and self.other: what = f"memory {self.other} by {what}"
         stars = "" if self.rating is None else f", {self.rating:g} stars"
         text = f" “{self.text}”" if self.text else ""
         return f"{self.kind} {what}{stars}{text}{f' ({self.reason})' if self.reason else ''}"

@@ -193,7 +193,7 @@ class Link:
 # %% ../../nbs/maprec/04_frames.ipynb #3a88bb45
 # least probabilities, all ours: the message rates something; this title in it is rated; the message takes back,
 # deletes, or rates the previous title; this title is taken back; a title's domain, before it tells a film from a book
-RATES, ROW, ACT, BACK, DOMAIN = .9, .6, .5, .6, .9
+RATES, ROW, ACT, BACK, DOMAIN = .9, .6, .5, .6, .95
 
 # %% ../../nbs/maprec/04_frames.ipynb #196eb2e6
 class ToldTitles(TitleList):

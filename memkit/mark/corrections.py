@@ -452,7 +452,7 @@ OWN = ("states", "corrects", "adds", "retracts", "wishes", "private")   # acts o
 def topic_question(
     question: str,
 ) -> str:
-    "The question, without clauses that speak of the person who asks or of somebody they name, and without what the gate holds."
+    "The question, without clauses about the person who asks or somebody they name, and without what the gate holds."
     def personal(c: Clause) -> bool:
         noted = c.act in OWN and c.about in ("user", "other") and c.keep > NOTE
         return noted or c.shares["about"].get("other", 0.) > PERSON

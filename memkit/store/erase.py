@@ -322,9 +322,10 @@ def _mended(value: Any, mend: Callable[[str], str]) -> Any:
     return {k: _mended(v, mend) for k, v in value.items()} if isinstance(value, dict) else value
 
 # %% ../../nbs/store/05_erase.ipynb #aa950ec7
-def _follow(conn: Connection, turn: str, mend: Callable[[str], str]) -> list[Any]:   # the rows that changed, as they were
-    "Let the memories that were made of a turn say what its answer says now."
-    changed, made = [], select(memories).join(citations, citations.c.memory == memories.c.id).where(citations.c.turn == turn)
+def _follow(conn: Connection, turn: str, mend: Callable[[str], str]) -> list[Any]:
+    "Let the memories that were made of a turn say what its answer says now; the rows that changed, as they were."
+    changed, cited = [], memories.join(citations, citations.c.memory == memories.c.id)
+    made = select(memories).select_from(cited).where(citations.c.turn == turn)
     for m in conn.execute(made).all():
         was = [m.text, json.loads(m.meta)]
         text, more = _mended(was, mend)
@@ -352,28 +353,36 @@ def _told(conn: Connection, asked: Mapping[str, str]) -> dict[str, set[str]]:   
     for turn, text in asked.items():
         said = {s for s in sentences_of(text) if len(_stems(s)) > 2}
         quoted = select(traces.c.turn).join(quotes, quotes.c.trace == traces.c.id).where(quotes.c.turn == turn)
-        for at in {*_after(conn, turn), *conn.execute(quoted).scalars()} - {turn} if said else (): out.setdefault(at, set()).update(said)
+        later = {*_after(conn, turn), *conn.execute(quoted).scalars()} - {turn} if said else ()
+        for at in later: out.setdefault(at, set()).update(said)
     return out
 
 # %% ../../nbs/store/05_erase.ipynb #afe1185e
-def _without_traces(conn: Connection, of: Collection[str], moved: Collection[int]) -> tuple[Counter, list[bytes]]:
-    "Remove the traces of some turns, and those that quote these turns or some memories; what was removed, and what it said."
+def _without_traces(
+    conn: Connection,
+    of: Collection[str],       # turns
+    moved: Collection[int],    # memories
+) -> tuple[Counter, list[bytes]]:   # what was removed, and what it said
+    "Remove the traces of some turns, and those that quote these turns or some memories."
     n, said = Counter(), []
-    quoted = [quoting(column, part) for column, ids in ((quotes.c.turn, of), (quotes.c.memory, moved)) for part in chunks(ids)]
-    for what in (*quoted, *((traces, traces.c.turn.in_(part)) for part in chunks(of))):
-        more, were = remove(conn, [what])
+    what = [quoting(quotes.c.memory, part) for part in chunks(moved)]
+    for part in chunks(of): what += [quoting(quotes.c.turn, part), (traces, traces.c.turn.in_(part))]
+    for where in what:
+        more, were = remove(conn, [where])
         n, said = n + more, said + were
     return n, said
 
 # %% ../../nbs/store/05_erase.ipynb #70b455eb
-def _withdrawn(
+def _redact_turn(
     conn: Connection, t: Any, shown: Sequence[tuple[set[str], set[str]]], heard: set[str], but: object, own: int
-) -> tuple[set[str], set[str], Callable[[str], str]]:
-    "What must go out of what a turn said, what stays, and the function that mends its texts."
+) -> tuple[set[str], set[str], list[Any]] | None:
+    "Mend an answer and what was made of it: what went out, what stays, and changed memories as they were; or None."
     gone, stay = set().union(*(g for g, _ in shown)), {t.question}.union(*(k for _, k in shown))
     mine = stay | _staying(conn, t, but) if heard else stay
     def mend(text: str) -> str: return redacted(redacted(text, gone, stay, loose=t.owner != own), heard, mine)
-    return gone | heard, mine, mend
+    if (new := mend(t.answer)) == t.answer: return None
+    conn.execute(turns.update().where(turns.c.id == t.id).values(answer=new))
+    return gone | heard, mine, _follow(conn, t.turn, mend)
 
 # %% ../../nbs/store/05_erase.ipynb #fefffbb0
 def redact(
@@ -392,14 +401,12 @@ def redact(
         fresh = {}      # memories that change now: what they lose, and what stays
         for t in _turns_of(conn, {*shown, *told}, but):
             seen, heard = [known[id] for id in shown.get(t.turn, ())], told.get(t.turn, set())
-            gone, stay, mend = _withdrawn(conn, t, seen, heard, but, own)
-            if (new := mend(t.answer)) == t.answer: continue
-            conn.execute(turns.update().where(turns.c.id == t.id).values(answer=new))
-            changed, said = changed | {t.turn}, [*said, t.answer.encode()]
-            for m in _follow(conn, t.turn, mend):
-                g, k = fresh.get(m.id) or known.get(m.id) or (set(), set())
-                if not gone <= g: fresh[m.id] = g | gone, k | stay
-                moved, said = moved | {m.id: m.owner}, [*said, m.text.encode(), m.meta.encode()]
+            if (found := _redact_turn(conn, t, seen, heard, but, own)) is None: continue
+            for m in (were := found[2]):
+                gone, stay = fresh.get(m.id) or known.get(m.id) or (set(), set())
+                if not found[0] <= gone: fresh[m.id] = gone | found[0], stay | found[1]
+            changed, moved = changed | {t.turn}, moved | {m.id: m.owner for m in were}
+            said += [x.encode() for x in (t.answer, *(x for m in were for x in (m.text, m.meta)))]
         known, shown, told = known | fresh, showed(conn, fresh, {moved[id] for id in fresh}), {}
     n, were = _without_traces(conn, changed, moved)
     return n + Counter({"answers redacted": len(changed)}), said + were

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['WORDS', 'SHORTEST', 'FEW', 'WITHDRAWN', 'INDEX', 'BUSY', 'chunks', 'only_cited_by', 'resting_on', 'quoting',
            'everything', 'some', 'rows_of_turns', 'remove', 'search_pieces', 'count_in', 'count_in_files',
-           'rows_holding', 'remnants', 'showed', 'sentences_of', 'redacted', 'redact', 'Shared', 'Contributions',
-           'index_folder', 'note_leftovers', 'remove_index', 'clear_leftovers', 'empty_log', 'rewrite', 'erase',
-           'finish_pending', 'put_trace', 'read_traces']
+           'rows_holding', 'remnants', 'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder',
+           'note_leftovers', 'remove_index', 'clear_leftovers', 'empty_log', 'rewrite', 'erase', 'finish_pending',
+           'put_trace', 'read_traces']
 
 # %% ../../nbs/store/05_erase.ipynb #5f49f9f9
 import json
@@ -268,7 +268,7 @@ def _after(conn: Connection, turn: str) -> list[str]:
 # %% ../../nbs/store/05_erase.ipynb #91552fc8
 WITHDRAWN = "[withdrawn]"    # replaces a sentence that quoted a forgotten memory
 
-def sentences_of(text: str) -> list[str]:
+def _cut(text: str) -> list[str]:
     "A text, cut behind marks and at line ends."
     return re.split(r"(?<=[.!?])\s+|\n+", text)
 
@@ -276,7 +276,7 @@ def _plain(text: str) -> str: return " ".join(text.split()).casefold()
 
 def _sentences(answer: str, secrets: list[str], kept: Iterable[str]) -> list[str]:
     "Whole secrets and their sentences that an answer holds, the longest first, but what others said too."
-    parts, here = {p.strip().rstrip(".!?:") for s in secrets for p in (s, *sentences_of(s))}, _plain(answer)
+    parts, here = {p.strip().rstrip(".!?:") for s in secrets for p in (s, *_cut(s))}, _plain(answer)
     found = [p for p in parts if len(p.encode()) >= SHORTEST and len(p.split()) > 1 and _plain(p) in here]
     theirs = [_plain(k) for k in kept] if found else []
     return sorted((p for p in found if not any(_plain(p) in k for k in theirs)), key=len, reverse=True)
@@ -351,7 +351,7 @@ def _told(conn: Connection, asked: Mapping[str, str]) -> dict[str, set[str]]:   
     "Sentences of deleted messages that answers may repeat."
     out: dict[str, set[str]] = {}
     for turn, text in asked.items():
-        said = {s for s in sentences_of(text) if len(_stems(s)) > 2}
+        said = {s for s in _cut(text) if len(_stems(s)) > 2}
         quoted = select(traces.c.turn).join(quotes, quotes.c.trace == traces.c.id).where(quotes.c.turn == turn)
         later = {*_after(conn, turn), *conn.execute(quoted).scalars()} - {turn} if said else ()
         for at in later: out.setdefault(at, set()).update(said)
@@ -396,18 +396,18 @@ def redact(
 ) -> tuple[Counter, list[bytes]]:           # answers changed, and what they said
     "Take what is withdrawn out of the answers that may repeat it, and out of memories made of them."
     known = {id: ({*w}, {*kept.get(id, ())}) for id, w in words.items()}
-    shown, told, changed, moved, said = showed(conn, words, of), _told(conn, asked or {}), set(), {}, []
+    shown, told, fresh, changed, moved, said = showed(conn, words, of), _told(conn, asked or {}), {}, set(), set(), []
     while shown or told:
-        fresh = {}      # memories that change now: what they lose, and what stays
         for t in _turns_of(conn, {*shown, *told}, but):
-            seen, heard = [known[id] for id in shown.get(t.turn, ())], told.get(t.turn, set())
-            if (found := _redact_turn(conn, t, seen, heard, but, own)) is None: continue
-            for m in (were := found[2]):
-                gone, stay = fresh.get(m.id) or known.get(m.id) or (set(), set())
-                if not found[0] <= gone: fresh[m.id] = gone | found[0], stay | found[1]
-            changed, moved = changed | {t.turn}, moved | {m.id: m.owner for m in were}
+            seen = [known[id] for id in shown.get(t.turn, ())]
+            if not (found := _redact_turn(conn, t, seen, told.get(t.turn, set()), but, own)): continue
+            lost, stays, were = found
+            for m in were:
+                gone, stay = known.get(m.id, (set(), set()))
+                if not lost <= gone: known[m.id], fresh[m.id] = (gone | lost, stay | stays), m.owner
+            changed, moved = changed | {t.turn}, moved | {m.id for m in were}
             said += [x.encode() for x in (t.answer, *(x for m in were for x in (m.text, m.meta)))]
-        known, shown, told = known | fresh, showed(conn, fresh, {moved[id] for id in fresh}), {}
+        shown, told, fresh = showed(conn, fresh, {*fresh.values()}), {}, {}
     n, were = _without_traces(conn, changed, moved)
     return n + Counter({"answers redacted": len(changed)}), said + were
 

@@ -150,7 +150,8 @@ SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote qu
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
 RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
 FILMS = ("eo", "eq", "er", "es", "et", "eu", "ev", "ew")   # wrote messages to a recommender alone
-CORRECTORS = ("fa", "fb", "fc", "fd", "fe", "hz", "ia", "ib", "ic", "if", "ig", "ih", "ii", "ij")   # wrote corrections alone
+CORRECTORS = ("fa", "fb", "fc", "fd", "fe", "hz", "ia", "ib", "ic", "if", "ig", "ih", "ii", "ij",
+              "ip", "iq", "ir", "is", "it", "iu", "iv", "iw")   # wrote corrections alone
 INJECTORS = ("fg", "fh", "fi")          # wrote orders to an assistant, and what looks alike
 FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
 WHOSE = ("fo", "fp", "fq", "fr", "fs")   # asked about the right person, and about another one
@@ -242,7 +243,7 @@ def test_messages_and_corrections_keep_their_form(hand):
 @pytest.mark.parametrize("hand", CORRECTORS)
 def test_corrections_alone_keep_their_form(hand):
     found = rows(f"voices/{hand}/corrections.jsonl")
-    assert len(found) == len({r["id"] for r in found}) == (80 if "if" <= hand <= "ij" else 60) and {r["hand"] for r in found} == {hand}
+    assert len(found) == len({r["id"] for r in found}) == (80 if "if" <= hand <= "iw" else 60) and {r["hand"] for r in found} == {hand}
     for r in found:
         said = " ".join(x for pair in r["exchanges"] for x in pair)
         for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) and re.search(p, said, re.I) for p in k["must"]), r["id"]

@@ -12,7 +12,7 @@ PATH = [
     ("Search", [
         ("search/01_bm25", "Why a rare word counts more than a common one, and how much more."),
         ("search/02_vectors", "When comparing with every vector is fast enough, and what an approximate index may miss."),
-        ("search/03_fusion", "How two rankings become one, by rank or by score, and which is better."),
+        ("search/03_fusion", "How two rankings become one: by score (the default, a weighted mean of scaled scores) or by rank (RRF), and which is better."),
     ]),
     ("Prompt and answer", [
         ("turn/01_prompt", "Which pieces go into a prompt of limited length, and which are left out."),
@@ -23,8 +23,8 @@ PATH = [
         ("walkthroughs/2_malp", "Why one note stays, and another is removed after some rounds."),
         ("reading/07_facts", "Which parts of a message are remembered, and what a new statement does to an old one."),
         ("malp/01_dpem", "How notes move between working, short-term and long-term memory."),
-        ("store/05_erase", "Why a deleted row is still on the disk, and how its bytes are removed."),
-        ("malp/11_personalize", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),
+        ("store/05_erase", "What `forget` deletes and what may stay; why a deleted row is still on the disk, and how its bytes are removed."),
+        ("malp/11_personalize", "Which numbers LoRA trains for one user and how many (230,400); what they learn, and what they don't."),
     ]),
     ("A memory that many share", [
         ("walkthroughs/3_mark", "How one person's correction reaches everybody, and what a lie does."),
@@ -48,7 +48,7 @@ ROOMS = {  # folder: its title, and what stands there; "" holds the notebooks th
     "turn": ("One turn", "Every design answers a message in the same stages: read, recall, prompt, answer, check, learn, record. "
              "Here are the engine that runs them, the stored trace, the contract, and how an assistant is opened by its name."),
     "reading": ("The reader", "One small model reads what users write: what a message does, which titles it rates, what a reply corrects, "
-                "and what a new statement does to an old one. It was trained on sentences of twenty-four writers."),
+                "and what a new statement does to an old one. Others, for titles, replies and the gate, began with it and learned from many more writers."),
     "answer": ("Answers", "The messages that hold the answer are found, read, dated and quoted. Emergencies and dangers come first. "
                "The language model writes only where nothing is known."),
     "models": ("Models", "Language models and embedders: in this process, behind a server, or by name."),

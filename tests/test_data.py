@@ -9,6 +9,7 @@ import pytest
 from memkit.files import own_data, public_data
 from memkit.hybrid.corpus import load_own
 from memkit.hybrid.fallback import Calibration, labelled_questions, load_calibration
+from memkit.reading.labels import RELATIONS
 
 DATA = Path(__file__).resolve().parents[1]/"data"
 RUN = 8  # words in a row that would be somebody else's
@@ -164,8 +165,9 @@ HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and 
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
+PAIRERS = ("ix", "iy", "iz", "ja", "jb", "jc", "jd", "je")   # wrote pairs of statements alone
 VERDICTS = tuple(f"h{letter}" for letter in "ghijklpqrstuvwxy")    # wrote verdicts with places for titles
-OTHERS = (*VERDICTS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
+OTHERS = (*VERDICTS, *PAIRERS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -238,6 +240,14 @@ def test_messages_and_corrections_keep_their_form(hand):
     assert all(("ask" in r["acts"]) == (r["request"] is not None) and isinstance(r["before"], list) for r in of["messages"])
     for r in of["corrections"]:
         for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) for p in k["must"]), r["id"]
+
+
+@pytest.mark.parametrize("hand", PAIRERS)
+def test_pairs_alone_keep_their_form(hand):
+    found = rows(f"voices/{hand}/pairs.jsonl")
+    assert len(found) == len({r["id"] for r in found}) == 100 and {r["hand"] for r in found} == {hand}
+    assert {r["relation"] for r in found} == set(RELATIONS) and all(r["old"].strip() and r["new"].strip() for r in found)
+    assert all(isinstance(r["after"], list) for r in found)
 
 
 @pytest.mark.parametrize("hand", CORRECTORS)
@@ -328,7 +338,7 @@ def test_a_hand_has_its_kinds_in_one_form(hand):
         for k in r["keep"]:
             assert all(re.search(p, k["fact"], re.I) for p in k["must"]), f"{r['id']}: the fact holds what it must"
     if hand in TALKS + PLAIN + ASKS: return
-    assert {p["relation"] for p in of["pairs"]} == {"duplicate", "update", "contradiction", "retraction", "refines", "unrelated"}
+    assert {p["relation"] for p in of["pairs"]} == set(RELATIONS)
 
 FIELDS = ("text", "act", "about", "polarity", "certainty", "attribute", "subject", "value", "time", "keep")
 

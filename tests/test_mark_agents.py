@@ -24,7 +24,7 @@ from memkit.reading.examples import sentences
 from memkit.search.documents import content_stems
 from memkit.turn.assistants import open_assistant
 from memkit.reading.labels import REPLIES
-from memkit.reading.reader import SIDES, Claim, ReplyReading, _read_reply, load_reader
+from memkit.reading.reader import SIDES, Claim, ReplyReading, _read_reply, load_reply_reader
 from memkit.mark.refined import abbreviations, claim_text, echoes, lists_options, terms
 
 START = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
@@ -385,7 +385,7 @@ def test_who_corrected_nothing_takes_nothing_back(agents):
 
 def test_each_text_is_read_once(agents):
     "What the agent for everybody has read, the others take from the reader's last readings."
-    calls, reader = Counter(), load_reader()
+    calls, reader = Counter(), load_reply_reader()
     class Counts:
         def __getattr__(self, name): return getattr(reader, name)
         def reply(self, *parts): calls[parts] += 1; return reader.reply(*parts)

@@ -241,7 +241,7 @@ class Says:
     ((.97, .95), (60, 60), {}, [0, 1]),
     ((.01, .01), (60, 60), {"relevant": 0.}, [0, 1])])   # nothing is read
 def test_a_shared_memory_must_answer_the_question(said, near, more, shown, monkeypatch):
-    monkeypatch.setattr("memkit.mark.search.load_reader", Says)
+    monkeypatch.setattr("memkit.mark.search.load_reply_reader", Says)
     with MemoryStore(":memory:") as store:
         ids = [put(store, f"{p} m", angle(a)).id for p, a in zip(said, near)]
         own = put(store, "0.0 mine", angle(60), QUESTION, "ann").id
@@ -256,7 +256,7 @@ def test_a_shared_memory_must_answer_the_question(said, near, more, shown, monke
 @pytest.mark.parametrize("asked, found", [("What reverses too much warfarin?", False), ("What reverses too much heroin?", False),
                                           ("What reverses too much Panadol?", True), ("What reverses too much of it?", True)])
 def test_a_memory_about_another_medicine_answers_nothing(asked, found, minilm, monkeypatch):
-    monkeypatch.setattr("memkit.mark.search.load_reader", lambda: type("Sure", (), {"relevance": lambda self, q, texts: np.full(len(texts), .99)})())
+    monkeypatch.setattr("memkit.mark.search.load_reply_reader", lambda: type("Sure", (), {"relevance": lambda self, q, texts: np.full(len(texts), .99)})())
     text = "What reverses too much paracetamol? Acetylcysteine does."
     with MemoryStore(":memory:") as store:
         store.add(DOMAIN, text, vector=minilm.embed([text])[0], kind=RESIDUAL, at=NOW, meta={"agent": "a", "metadata": {}}, encoder=minilm.name)

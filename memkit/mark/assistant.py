@@ -35,7 +35,7 @@ from .search import (
     Caller, Policy, RefinedSearch, SearchSettings, SeenBy, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
 from ..reading.gate import load_gate
-from ..reading.reader import load_reader
+from ..reading.reader import load_reply_reader
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, each_of, explain
@@ -239,7 +239,7 @@ def for_experts(
     found, last = turn.extra["answer"], self.said_before(turn)
     if found["way"] == "emergency": return False
     if last and assistants_words(last[-1].answer):
-        reply = load_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
+        reply = load_reply_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
         if reply.kind in (*CORRECTS, "wrong", "retract"): return True
     about_self = any(c.act == "asks-self" for c in turn.work["reading"].clauses)
     return found["way"] == "unknown" and not found["evidence"] and not about_self

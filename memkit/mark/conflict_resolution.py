@@ -26,7 +26,7 @@ from .scoring import feedback_score
 from .trust import PAPER, TrustSettings, replay
 from ..models.embed import Embedder, Remembered
 from ..reading.facts import Relation, SAME_WORDS, relate, says_less
-from ..reading.reader import load_reader
+from ..reading.reader import load_reply_reader
 from ..records import Memory, check_shares
 from ..search.bm25 import tokenize
 from ..search.documents import content_stems, denies, numbers
@@ -133,7 +133,7 @@ def _asked(new: Refined, olds: Sequence[Memory], embedder: Embedder) -> list[boo
     same = [None if c is None else c >= SAME_QUESTION for c in near]
     unsure = [i for i, c in enumerate(near) if c is not None and FLOOR <= c < SAME_QUESTION]
     if unsure:
-        answers = load_reader().relevance(new.about, [memory_text(olds[i]) for i in unsure])
+        answers = load_reply_reader().relevance(new.about, [memory_text(olds[i]) for i in unsure])
         for i, p in zip(unsure, answers): same[i] = bool(p >= ANSWERS)
     return same
 

@@ -28,7 +28,7 @@ from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
 from ..reading.gate import CREDENTIAL, load_gate
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
-from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
+from ..reading.reader import Claim, Clause, ReplyReader, ReplyReading, load_reader, load_reply_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.documents import content_stems, denies, numbers
@@ -183,7 +183,7 @@ def read_reply(
     answer: str,
     said: str,       # what the user replied
     reaction: str,   # what the assistant said then
-    reader: Reader,
+    reader: ReplyReader,
 ) -> ReplyReading:
     """A reply, read with the assistant's reaction, or without it where the reaction is irrelevant.
 
@@ -250,7 +250,7 @@ class Heard:
 # %% ../../nbs/mark/05_corrections.ipynb #7a7e3d14
 def heard(
     conversation: Conversation,
-    reader: Reader,              # or whatever reads a reply as it does
+    reader: ReplyReader,         # or whatever reads a reply as it does
 ) -> Iterator[Heard]:
     "Each exchange; a reply is read with its topic's question and the previous answer."
     asked, last, replied = None, "", False
@@ -364,7 +364,7 @@ def read_conversation(
 ) -> tuple[Read, ...]:
     "Every exchange, read."
     out = []
-    for e, h in zip(conversation.exchanges, heard(conversation, load_reader())):
+    for e, h in zip(conversation.exchanges, heard(conversation, load_reply_reader())):
         shown = tuple(x for text in recalled(e.turn) for _, x in chat_sentences(text))
         out.append(_exchange(e, h, out[-WINDOW:], shown))
     return _taken(out)
@@ -414,7 +414,7 @@ ASIDE = ("confirm", "chat", "format", "joke", "private", "secret", "doubt", "que
 # %% ../../nbs/mark/05_corrections.ipynb #1c711206
 def topics(
     conversation: Conversation,
-    reader: Reader,
+    reader: ReplyReader,
 ) -> list[tuple[OpenQuestion, ReplyReading]]:   # with the reading of its replies, taken together
     "The topics of a conversation; those without a reply are left out."
     out = []
@@ -541,12 +541,12 @@ def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
 class CorrectionAgent:
     "Finds what colleagues may learn (MARK §1.2, residual memory agent)."
     kind: str = RESIDUAL
-    reader: Reader | None = None   # or whatever reads a reply as it does; None: the one that ships
+    reader: ReplyReader | None = None   # or whatever reads a reply as it does; None: the one that ships
 
     def extract(self, conversation: Conversation) -> list[Refined]:
         "A memory of each topic that holds something for others."
         out: dict[str, Refined] = {}
-        for topic, found in topics(conversation, self.reader or load_reader()):
+        for topic, found in topics(conversation, self.reader or load_reply_reader()):
             for m in _memories(topic, found): out.setdefault(m.text, m)
         return list(out.values())
 

@@ -26,7 +26,7 @@ from .scoring import (
 from ..answer.scorer import load_scorer
 from ..answer.screening import other_medicines
 from ..models.embed import Embedder
-from ..reading.reader import load_reader
+from ..reading.reader import load_reply_reader
 from ..records import Considered, Hit, Memory, check_counts, check_shares, check_text, check_time, utc_now
 
 # %% ../../nbs/mark/08_search.ipynb #9a54de47
@@ -353,7 +353,7 @@ def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list
     texts = [memory_text(n.memory) for n in found]    # one by one: vectors of single texts are kept
     plain, trained = np.array([n.cosine for n in found]), np.stack([embed([t])[0] for t in texts]) @ embed([query])[0]
     best = np.argsort(-(plain + trained), kind="stable")[:s.read]
-    near = answering(load_reader().relevance(query, [texts[i] for i in best]), plain[best], trained[best])
+    near = answering(load_reply_reader().relevance(query, [texts[i] for i in best]), plain[best], trained[best])
     kept = (near >= s.relevant) & (odds(near) >= odds(near.max())/CLOSE)
     why = f"of the {len(best)} nearest none answers the question (at best {near.max():.2f}, {s.relevant:.2f} is needed)"
     return [replace(found[i], similarity=float(p)) for i, p, keep in zip(best, near, kept) if keep], why

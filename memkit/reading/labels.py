@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['ACTS', 'ABOUT', 'CERTAINTY', 'ATTRIBUTES', 'HEALTH', 'RELATIONS', 'REPLIES', 'NOTES', 'SCOPES', 'TITLE_ACTS', 'ROLES',
            'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'OUT_OF', 'STARRED', 'PERCENT', 'BARE', 'DRAWN', 'GRADE',
-           'LOOSE', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES', 'JUDGED',
-           'TITLE_HEADS', 'SMALL', 'number', 'stars_of', 'marks', 'place_of', 'Title', 'title_key', 'read_titles',
-           'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens', 'tokens_of',
+           'LOOSE', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS', 'REPLY_HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES',
+           'JUDGED', 'TITLE_HEADS', 'SMALL', 'number', 'stars_of', 'marks', 'place_of', 'Title', 'title_key',
+           'read_titles', 'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens', 'tokens_of',
            'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
 
 # %% ../../nbs/reading/02_labels.ipynb #3ed8c8f0
@@ -449,6 +449,7 @@ _SEEN = {   # by what a head sees: how many numbers it gives
     "token": {"title tag": 3, "clause tag": 2, "subject tag": 3, "value tag": 3, "time tag": 3},
 }
 HEADS = {name: (sees, n) for sees, heads in _SEEN.items() for name, n in heads.items()}   # what each sees, its numbers
+REPLY_HEADS = {name: HEADS[name] for name in ("claim", "share", "reply", "scope", "relevant")}   # of a network of their own
 WIDTH = {"whole": 384, "stretch": 2*384, "title": 3*384, "token": 384, "pair": 8}   # numbers that a head sees
 
 # %% ../../nbs/reading/02_labels.ipynb #406d0ef9

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'write_reader_graph', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader',
-           'run_graph', 'opened_once', 'load_reader', 'plain_vector', 'two_vectors', 'phrases', 'logits_with_phrases',
-           'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'set_right', 'message_parts', 'Clause']
+           'ReplyReader', 'run_graph', 'opened_once', 'load_reader', 'load_reply_reader', 'plain_vector', 'two_vectors',
+           'phrases', 'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans',
+           'set_right', 'message_parts', 'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
@@ -25,7 +26,7 @@ from ..files import cache_dir, make_once, own_data
 from ..models.embed import MiniLM, join_operations, open_graph, quantize, write_graph
 from .examples import sentences
 from memkit.reading.labels import (
-    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, HEADS, REPLIES, ROLES, SCOPES, STARS,
+    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, HEADS, REPLIES, REPLY_HEADS, ROLES, SCOPES, STARS,
     TITLE_ACTS, TitleList, Tokens, known_titles, marks, place_of, span_vector, stacked, title_spans, tokens_in,
     tokens_of)
 
@@ -87,11 +88,15 @@ class Encoded:
 
 # %% ../../nbs/reading/05_reader.ipynb #8441e01b
 class Reader(Encoded):
-    "Reads messages, replies and pairs of statements with one encoder. Threads may share one."
+    "Reads messages and pairs of statements with one encoder. Threads may share one."
     @cached_property
     def known(self) -> TitleList:
         "Known titles, which the tagger is told of."
         return known_titles()
+
+class ReplyReader(Encoded):
+    "Reads replies to an answer, and whether a memory answers a question. Threads may share one."
+    file, reads = "replies.safetensors", REPLY_HEADS
 
 # %% ../../nbs/reading/05_reader.ipynb #f1d36aec
 def run_graph(graph, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -133,6 +138,10 @@ def load_reader() -> Reader:
     "The reader that ships with memkit, or the one whose weights `MEMKIT_READER` names; opened once."
     return opened_once(Reader, "MEMKIT_READER")
 
+def load_reply_reader() -> ReplyReader:
+    "The network for replies that ships with memkit, or the one whose weights `MEMKIT_REPLY_READER` names; opened once."
+    return opened_once(ReplyReader, "MEMKIT_REPLY_READER")
+
 # %% ../../nbs/reading/05_reader.ipynb #1c8d485b
 @lru_cache(64)
 def plain_vector(text: str) -> np.ndarray:   # [384]
@@ -162,7 +171,7 @@ def logits_with_phrases(
 # %% ../../nbs/reading/05_reader.ipynb #20784ecf
 @patch
 def relevance(
-    self: Reader,
+    self: ReplyReader,
     question: str,
     facts: Sequence[str],
 ) -> np.ndarray:            # [n], 0..1
@@ -200,7 +209,7 @@ class ReplyReading:
 
 # %% ../../nbs/reading/05_reader.ipynb #77802c86
 @lru_cache(128)      # a topic of one reply is read alone, and as a whole
-def _read_reply(self: Reader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
+def _read_reply(self: ReplyReader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
     parts = (question, answer, reply, concession)
     t = tokens_of(parts, 2)
     (states,), (pooled,) = self.states([t])
@@ -217,7 +226,7 @@ def _read_reply(self: Reader, question: str, answer: str, reply: str, concession
 
 # %% ../../nbs/reading/05_reader.ipynb #3e355779
 @patch
-def reply(self: Reader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
+def reply(self: ReplyReader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
     "What a reply does, whether it is for everybody, and which sentences say what is right (MARK §1.2; how: ours)."
     return _read_reply(self, question, answer, reply, concession)
 

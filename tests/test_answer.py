@@ -582,3 +582,27 @@ def test_what_is_surely_about_the_user_is_not_answered_by_a_document(asks, way):
         bot.consent("ann")
         bot.chat("ann", "I have a ferret called Quizzle.")
         assert bot.chat("ann", asks).extra["answer"]["way"] == way
+
+
+# --- tasks
+
+@pytest.mark.parametrize("text", ["Draft two lines to my landlord about the leak in the bathroom.", "table pls: Mon 14 seen, Tue 19 seen, Wed 11 seen",
+                                  "Could you translate this into French: the pool is closed on Mondays"])
+@pytest.mark.parametrize("name", ["malp", "mark"])
+def test_a_task_is_given_to_the_model(name, text):
+    model = ScriptedLM(lambda messages: "Here it is.")
+    with open_assistant(name, store=":memory:", model=model) as a:
+        a.chat("ann", "I live in Leeds and my landlord is called Mr Hay.")
+        assert a.chat("ann", text).answer == "Here it is."
+
+
+def test_a_list_of_what_was_told_is_no_task():
+    with open_malp(":memory:", ScriptedLM(lambda messages: "Here it is.")) as a:
+        a.chat("ann", "I take 5 mg of bisoprolol in the morning.")
+        assert "bisoprolol" in a.chat("ann", "List the tablets that I take.").answer
+
+
+def test_a_dangerous_task_is_warned_of():
+    with open_malp(":memory:", ScriptedLM(lambda messages: "Prawns on toast.")) as a:
+        a.chat("ann", "I'm severely allergic to prawns.")
+        assert "prawns" in (said := a.chat("ann", "Can you give me a recipe with prawns for tonight?").answer) and "allergic" in said

@@ -165,6 +165,11 @@ def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORG
     "What a message asks to delete (ours)."
     return dict(zip(FORGETS, map(float, _shares_of(self, "forget", text))))
 
+@patch
+def task(self: Scorer, text: str) -> float:   # 0..1
+    "How likely a message gives the assistant a piece of work: to write, list, calculate, plan or translate (ours)."
+    return float(sigmoid(logits_with_phrases(fitted_weights()["task"], three_vectors(self, text), text)[0]))
+
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:
     "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."

@@ -26,7 +26,7 @@ from .agents import embedded_agents, prompted_agents
 
 # %% ../../nbs/mark/11_assistant.ipynb #471f82a6
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
-from .corrections import CORRECTS, SILENT, assistants_words, injected, judge_memory
+from .corrections import CORRECTS, SHARE, SILENT, assistants_words, injected, judge_memory
 from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, dispute_sides, unknow)
 from .refined import (
@@ -240,7 +240,7 @@ def for_experts(
     if found["way"] == "emergency": return False
     if last and assistants_words(last[-1].answer):
         reply = load_reply_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
-        if reply.kind in (*CORRECTS, "wrong", "retract"): return True
+        if reply.kind in (*CORRECTS, "wrong", "retract") or reply.share >= SHARE: return True
     about_self = any(c.act == "asks-self" for c in turn.work["reading"].clauses)
     return found["way"] == "unknown" and not found["evidence"] and not about_self
 

@@ -449,7 +449,7 @@ _SEEN = {   # by what a head sees: how many numbers it gives
     "token": {"title tag": 3, "clause tag": 2, "subject tag": 3, "value tag": 3, "time tag": 3},
 }
 HEADS = {name: (sees, n) for sees, heads in _SEEN.items() for name, n in heads.items()}   # what each sees, its numbers
-REPLY_HEADS = {name: HEADS[name] for name in ("claim", "share", "reply", "scope", "relevant")}   # of a network of their own
+REPLY_HEADS = {name: HEADS[name] for name in ("claim", "share", "reply", "scope", "relevant")}   # of a second network
 WIDTH = {"whole": 384, "stretch": 2*384, "title": 3*384, "token": 384, "pair": 8}   # numbers that a head sees
 
 # %% ../../nbs/reading/02_labels.ipynb #406d0ef9

@@ -175,7 +175,7 @@ def relevance(
     question: str,
     facts: Sequence[str],
 ) -> np.ndarray:            # [n], 0..1
-    "How likely each fact answers the question (ours)."
+    "How likely each memory or fact answers the question (ours)."
     return sigmoid(self.of_whole("relevant", [tokens_of((f, question)) for f in facts])[:, 0])
 
 # %% ../../nbs/reading/05_reader.ipynb #c72c19de

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memkit.answer.scorer import ASKED
 from memkit.files import own_data, public_data
 from memkit.hybrid.corpus import load_own
 from memkit.hybrid.fallback import Calibration, labelled_questions, load_calibration
@@ -165,9 +166,11 @@ HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and 
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
            "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
-PAIRERS = ("ix", "iy", "iz", "ja", "jb", "jc", "jd", "je")   # wrote pairs of statements alone
+PAIRERS = ("ix", "iy", "iz", "ja", "jb", "jc", "jd", "je",
+           "jl", "jm", "jn", "jo", "jp", "jq", "jr", "js")   # wrote pairs of statements alone
+TASKS = ("jf", "jg", "jh", "ji", "jj", "jk")   # wrote tasks, and what looks like one
 VERDICTS = tuple(f"h{letter}" for letter in "ghijklpqrstuvwxy")    # wrote verdicts with places for titles
-OTHERS = (*VERDICTS, *PAIRERS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
+OTHERS = (*VERDICTS, *PAIRERS, *TASKS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -240,6 +243,13 @@ def test_messages_and_corrections_keep_their_form(hand):
     assert all(("ask" in r["acts"]) == (r["request"] is not None) and isinstance(r["before"], list) for r in of["messages"])
     for r in of["corrections"]:
         for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) for p in k["must"]), r["id"]
+
+
+@pytest.mark.parametrize("hand", TASKS)
+def test_tasks_keep_their_form(hand):
+    found = rows(f"voices/{hand}/wants.jsonl")
+    assert len(found) == len({r["id"] for r in found}) == len({r["text"] for r in found}) == 150 and {r["hand"] for r in found} == {hand}
+    assert {r["wants"] for r in found} == {*ASKED, "task"} and sum(r["wants"] == "task" for r in found) == 55
 
 
 @pytest.mark.parametrize("hand", PAIRERS)

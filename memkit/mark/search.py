@@ -206,7 +206,7 @@ class SearchSettings:
     weights: Weights | str | Collection[float] | Mapping[str, Weights | str | Collection[float]] = "Default"
     literal: bool = False   # the paper's terms as printed
     at_least: float = .25   # cosine below which nothing is a candidate; ours, see below. -1: no floor
-    relevant: float = .5    # of `answering`, that a shared memory needs, 0..1; ours, see below. 0: nothing is read
+    relevant: float = .15   # of `answering`, that a shared memory needs, 0..1; ours, see below. 0: nothing is read
     read: int = 6           # shared candidates that are read for it, the nearest ones; ours
 
     def __post_init__(self):

@@ -396,7 +396,7 @@ def _taken(read: Sequence[Read]) -> tuple[Read, ...]:
 # %% ../../nbs/mark/05_corrections.ipynb #dca808cc
 BACK = .7      # probability that a reply takes back what its user said before
 MAYBE = .1     # probability from which a message alone may be a retraction
-HARM = .3      # probability of the `UNFIT` kinds together, above which nothing is shared
+HARM = .5      # probability of the `UNFIT` kinds together, above which nothing is shared
 PERSON = .5    # probability that a clause of the question is about a third person, above which it is cut
 NOTE = .7      # probability that a clause is a note about its writer, above which it is cut
 REPLIES = 3    # messages of one topic that are read together, the last

@@ -192,7 +192,7 @@ def test_roles_and_origins_are_kept_without_words_and_forgotten(tmp_path):
 
 
 def test_downvoters_drop_nothing_of_an_expert_and_four_names_of_one_origin_are_one(embedder):
-    topic = lab_topics("tune", 1)[0]
+    topic = lab_topics("tune", 3)[1]
     with Ward(ROLES_GIVEN, embedder) as ward:
         says(ward, "user 0", topic, topic.true)
         for name in ("liar 0", "liar 1", "liar 2", "user 1", "user 2", "user 3")*2:

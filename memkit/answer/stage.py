@@ -277,20 +277,21 @@ def _careful(text: str, clauses: Iterable[Clause]) -> str:
 UNTOLD = .1          # probability that it was told, below which a question may well be about the world (ours)
 MAYBE_ADVICE = .2    # probability from which a question is screened, whatever else it may want (ours)
 
-def _warned(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any] | None:
+def _warned(
+    assistant: "Assistant", turn: Turn, shares: Mapping, before: Sequence["StoredTurn"],
+) -> dict[str, Any] | None:
     "The warning where a message may ask for advice that something known makes dangerous."
     if shares["advice"] + shares["world"] <= MAYBE_ADVICE: return None
-    before, known = _before(assistant, turn), assistant.heard_of(turn.user)
-    text, source = _screened(turn.text, before, known, turn.at.date())
+    text, source = _screened(turn.text, before, assistant.heard_of(turn.user), turn.at.date())
     return {"text": text, "way": "warning", "reason": source} if text else None
 
 
 # %% ../../nbs/answer/04_stage.ipynb #ee535bdd
 def _asks(assistant: "Assistant", turn: Turn, shares: Mapping) -> dict[str, Any] | None:
     "Text, way and more of the answer to a question; None where nothing that is known bears on it."
-    if warned := _warned(assistant, turn, shares): return warned
     asked = max(shares, key=shares.get)
     before, known = _before(assistant, turn), assistant.heard_of(turn.user)
+    if warned := _warned(assistant, turn, shares, before): return warned
     near, found = evidence_for(turn.text, before, known, kept=turn.work.get("as read"))
     likely = probability_known(found)
     if likely < UNTOLD and shares["world"] > MAYBE_ADVICE: return None
@@ -339,7 +340,7 @@ def known_answer(
     elif not any(map(str.isalnum, turn.text)): made = {"text": NO_WORDS, "way": "noted"}
     elif not assistant.has_consent(turn.user): made = None
     elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget == "all")
-    elif load_scorer().task(turn.text) >= TASK: made = _warned(assistant, turn, shares)
+    elif load_scorer().task(turn.text) >= TASK: made = _warned(assistant, turn, shares, _before(assistant, turn))
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):
         made = {"text": what_was_noted(reading), "way": "noted"}
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)

@@ -546,18 +546,56 @@ def test_each_warning_is_a_sentence_with_a_source():
 
 # --- asked to forget
 
-def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
+def test_who_asks_to_forget_is_asked_first_and_nothing_is_deleted():
     with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
         told = a.chat("ann", "My locker code is 9931.")
         a.chat("ann", "My dog is called Rex.")
         asked = a.chat("ann", "Please delete my locker code from your memory.")
-        assert asked.extra["answer"]["way"] == "forget" and told.id in asked.answer and "9931" in asked.answer
+        assert asked.extra["answer"]["way"] == "forget" and "9931" in asked.answer
         assert "9931" not in a.chat("ann", "What is my locker code?").answer, "it is still there, but quoted no more"
         assert a.turns("ann")[0].text == told.text
         a.forget("ann", turns=[told.id])
         assert "9931" not in a.chat("ann", "What is my locker code?").answer
         everything = a.chat("ann", "Please erase everything you know about me.").answer
         assert "forget" in everything and "Rex" not in everything
+
+
+@pytest.mark.parametrize("request_, agrees", [("Please delete my locker code from your memory.", "Yes, delete it."),
+                                              ("Scrap what I just said.", "yes please")])
+def test_a_yes_deletes_what_was_proposed_and_the_request(request_, agrees, tmp_path):
+    with open_assistant("malp", store=tmp_path/"m.db", model=ScriptedLM(lambda messages: "…")) as a:
+        a.chat("ann", "My dog is called Rex.")
+        told = a.chat("ann", "My locker code is 9931.")
+        asked = a.chat("ann", request_)
+        assert [e["turn"] for e in asked.extra["answer"]["evidence"] if e["used"]] == [told.id]
+        done = a.chat("ann", agrees)
+        assert done.extra["answer"]["way"] == "forgotten"
+        assert [t.text for t in a.turns("ann")] == ["My dog is called Rex."], "the request and the yes aren't kept either"
+        assert "9931" not in a.chat("ann", "What is my locker code?").answer
+        assert a.chat("ann", "yes").extra.get("answer", {}).get("way") != "forgotten", "nothing is proposed any more"
+        assert any("Rex" in t.text for t in a.turns("ann"))
+    assert not any(b"9931" in p.read_bytes() for p in tmp_path.iterdir())
+
+
+def test_a_no_deletes_nothing_and_may_name_another_message():
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
+        owed, moved = a.chat("ann", "I owe Tiago 500 euros."), a.chat("ann", "We moved to Leith last month.")
+        a.chat("ann", "Please forget that.")
+        other = a.chat("ann", "No, the money I owe Tiago.")
+        assert [e["turn"] for e in other.extra["answer"]["evidence"] if e["used"]] == [owed.id]
+        assert a.chat("ann", "No, keep it.").answer == "Nothing was deleted."
+        a.chat("ann", "Please forget that I owe Tiago money.")
+        a.chat("ann", "My sister Ida teaches chemistry.")
+        assert a.chat("ann", "yes").extra.get("answer", {}).get("way") != "forgotten", "something else came between"
+        assert {owed.id, moved.id} <= {t.id for t in a.turns("ann")}
+
+
+def test_a_request_to_delete_is_never_quoted():
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
+        a.chat("ann", "I had soup for lunch.")
+        asked = a.chat("ann", "Can you forget what I said about Clara and Malte splitting up, that's private.")
+        assert asked.extra["answer"]["way"] == "forget"
+        assert "Malte" not in a.chat("ann", "What happened between Clara and her husband?").answer
 
 
 def test_what_a_request_to_delete_means_is_out_of_force_and_still_there():

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
-           'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'SURE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE',
-           'TELLING', 'TASK', 'emergency', 'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered',
-           'what_was_noted', 'from_memory', 'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
+           'FORGET', 'AGREES', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'DELETE_AGAIN', 'DELETE_NONE', 'DELETED',
+           'DECLINED', 'SURE', 'UNTOLD', 'MAYBE_ADVICE', 'TELLING', 'TASK', 'emergency', 'ReadMessage', 'read_into',
+           'that_hold', 'nearest_said', 'Answered', 'what_was_noted', 'from_memory', 'evidence_for', 'all_told',
+           'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from .scorer import READ, AsRead, Evidence, Scorer, load_scorer, only_asks, probability_known
+from .scorer import FORGETS, READ, AsRead, Evidence, Scorer, load_scorer, only_asks, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -95,11 +96,12 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     new, earlier = [t for t in said if t.id not in known], [t for t in said if t.id in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
-        if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
+        wish, gone = asks_to_forget(t.question), frozenset()
+        only = wish != "no" or only_asks(t.question) or bool(clauses) and all(map(_tells_nothing, clauses))
+        if wish != "all" and any(c.act == "retracts" for c in clauses):
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             gone = _taken_back(t.question, vector, told, known, wish)
-        known[t.id] = ReadMessage(clauses, vector if tells else None, gone)
+        known[t.id] = ReadMessage(clauses, None if only else vector, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -128,7 +130,7 @@ def nearest_said(
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
         "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
-        "forget": "how to delete what was told", "shared": "what colleagues taught",
+        "forget": "what would be deleted", "forgotten": "what was agreed on is deleted", "shared": "what colleagues taught",
         "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 @dataclass(frozen=True)
@@ -243,29 +245,60 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
 
 # %% ../../nbs/answer/04_stage.ipynb #646f1d08
 FORGET = .7          # probability from which a message asks for deletion (ours)
+AGREES = .9          # probability of a yes from which what was proposed is deleted (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
-DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for "
-              "good; in `memkit chat` it is /forget {turn}.")
+DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. Say yes, and it is deleted "
+              "for good.")
 DELETE_UNSURE = DELETE_ONE.replace("Do you mean this?", "I'm not sure what you mean. Is it this?")
-SURE = -3.           # logit of request and message, below which the answer says that it isn't sure (ours)
+DELETE_AGAIN = "Nothing was deleted yet. Is it “{text}” that you want to delete? Say yes or no."
 DELETE_NONE = "Nothing that you told me is about this, so there is nothing to delete."
+DELETED, DECLINED = "It is deleted for good, with what I had noted of it.", "Nothing was deleted."
+SURE = -3.           # logit of request and message, below which the answer says that it isn't sure (ours)
 
 def asks_to_forget(text: str) -> str:   # one of FORGETS
-    "What a message asks to delete: nothing, a message of the past, or everything."
+    "What a message asks to delete: nothing, one thing that was told, everything, or the message before."
     of = load_scorer().forgetting(text)
-    return "no" if of["no"] > 1 - FORGET else "all" if of["all"] > of["one"] else "one"
+    return "no" if of["no"] > 1 - FORGET else max(FORGETS[1:], key=of.get)
 
-def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, Any]:
-    "How to delete what a message asks to delete: everything, or the message of the past that is nearest to it."
-    if everything: return {"text": DELETE_ALL, "way": "forget"}
-    near, found = evidence_for(turn.text, _before(assistant, turn), assistant.heard_of(turn.user), gone=True)
+# %% ../../nbs/answer/04_stage.ipynb #ad0a2378
+def _forget(assistant: "Assistant", turn: Turn, what: str, but: str = "") -> dict[str, Any]:
+    "Ask whether a message is to be deleted: the one before, or the nearest to the request; never the turn `but`."
+    if what == "all": return {"text": DELETE_ALL, "way": "forget"}
+    near = [t for t in _before(assistant, turn) if t.id != but]
+    if what == "last": near = [t for t in near if asks_to_forget(t.question) == "no"][-1:]
+    else: near = nearest_said(turn.text, near, assistant.heard_of(turn.user), gone=True)
+    found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near])
     if not near: return {"text": DELETE_NONE, "way": "forget"}
     best = max(range(len(near)), key=lambda i: found[i].logit)
     day, text = said_on(near[best].at.date(), turn.at.date()), near[best].question.strip(" .,;!")
-    asks = DELETE_ONE if found[best].logit >= SURE else DELETE_UNSURE
-    return {"text": asks.format(day=day, text=text, turn=near[best].id), "way": "forget",
-            "evidence": _rows(found, near, [best])}
+    asks = DELETE_ONE if what == "last" or found[best].logit >= SURE else DELETE_UNSURE
+    return {"text": asks.format(day=day, text=text), "way": "forget", "evidence": _rows(found, near, [best])}
+
+# %% ../../nbs/answer/04_stage.ipynb #28d0d5c0
+def _proposals(assistant: "Assistant", turn: Turn) -> list[tuple[Turn, dict]]:   # newest first; each with what it meant
+    "The turns just before in which the assistant asked whether a message is to be deleted."
+    out = []
+    for t in reversed(assistant.said_before(turn)):
+        asked = (whole := assistant.turn(turn.user, t.id)).extra.get("answer", {})
+        meant = [e for e in asked.get("evidence", ()) if e["used"]] if asked.get("way") == "forget" else []
+        if not meant: break
+        out.append((whole, meant[0]))
+    return out
+
+def _decided(assistant: "Assistant", turn: Turn) -> dict[str, Any] | None:   # None: it is no reply to a proposal
+    "Delete what was proposed, where the user agrees; with it the request, which may repeat its words."
+    if not (proposals := _proposals(assistant, turn)): return None
+    says, meant = load_scorer().confirms(turn.text), proposals[0][1]
+    if says["yes"] >= AGREES:
+        assistant.forget(turn.user, turns=list(dict.fromkeys([meant["turn"], *(t.id for t, _ in proposals)])))
+        return {"text": DELETED, "way": "forgotten"}
+    if says["other"] > max(says["yes"], says["no"]): return None
+    if says["yes"] > says["no"]:
+        return {"text": DELETE_AGAIN.format(text=meant["text"].strip(" .,;!")), "way": "forget", "evidence": (meant,)}
+    another = _forget(assistant, turn, "one", but=meant["turn"])     # no, the one about my brother
+    named = another["text"].startswith(DELETE_ONE.partition("{day}")[0])
+    return another if named else {"text": DECLINED, "way": "forget"}
 
 # %% ../../nbs/answer/04_stage.ipynb #d0da0691
 def _careful(text: str, clauses: Iterable[Clause]) -> str:
@@ -339,7 +372,8 @@ def known_answer(
     if text := emergency(turn.text): made = {"text": text, "way": "emergency"}
     elif not any(map(str.isalnum, turn.text)): made = {"text": NO_WORDS, "way": "noted"}
     elif not assistant.has_consent(turn.user): made = None
-    elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget == "all")
+    elif decided := _decided(assistant, turn): made = decided
+    elif (forget := asks_to_forget(turn.text)) != "no": made = _forget(assistant, turn, forget)
     elif load_scorer().task(turn.text) >= TASK: made = _warned(assistant, turn, shares, _before(assistant, turn))
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):
         made = {"text": what_was_noted(reading), "way": "noted"}

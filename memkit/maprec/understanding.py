@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..answer.stage import SURE, asks_to_forget, evidence_for
+from ..answer.scorer import load_scorer
+from ..answer.stage import AGREES, SURE, asks_to_forget, evidence_for
 from .detection import OTHER, PREFERENCE, RECOMMEND, ProfileChange, Detected
-from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, chosen_item, points
+from .frames import DOMAIN_NAMES, FrameReader, Link, chosen_item, points
 from .items import LISTS, Item, named, noted, profile, unknown_item
 from .recommend import EVERYTHING, Recommendation, Request
 from .request_parsing import blanked, it_named, lines_named, parse_request, requested_domain
@@ -127,23 +128,21 @@ def _to_delete(assistant: "MapAssistant", user: str, u: Understood, about: Seque
 
 def _about_message(assistant: "MapAssistant", user: str, text: str) -> bool:
     "Does it ask to delete an earlier message that rated nothing?"
-    if asks_to_forget(text) != "one": return False
+    if (what := asks_to_forget(text)) not in ("one", "last"): return False
     rated = {t for m in assistant.memories(user) for t in m.turns}
-    said = [t for t in assistant.store.turns(user) if t.id not in rated and t.question.strip()]
+    told = [t for t in assistant.store.turns(user) if t.question.strip()]
+    if what == "last": return bool(told) and told[-1].id not in rated
+    said = [t for t in told if t.id not in rated]
     found = evidence_for(text, said, assistant.heard_of(user))[1]
     return max((e.logit for e in found), default=-inf) >= SURE
 
 # %% ../../nbs/maprec/11_understanding.ipynb #ae8a8745
-_DELETE = frozenset("delete forget erase remove do ahead".split())
-_CONFIRMED = AGREED | _DELETE | frozenset("please it all everything them go i am my".split())   # nothing but consent
-_DECLINED = frozenset("no nope nah don keep cancel stop never not wait".split())
-
 def _agreed(assistant: "MapAssistant", scope: str, text: str) -> Understood | None:
     "The reply to the question about deletion; None for any other message, which deletes nothing."
-    words = re.findall(r"[^\W_]+", text.lower())
-    if not scope or not words: return None
-    if words[0] in _DECLINED: act = "keep"
-    elif set(words) <= _CONFIRMED and set(words) & (AGREED | _DELETE): act = "agree"
+    if not scope or not text.strip(): return None
+    says = load_scorer().confirms(text)
+    if says["yes"] >= AGREES: act = "agree"
+    elif says["no"] > max(says["yes"], says["other"]): act = "keep"
     else: return None
     return Understood(text=text, detected=assistant.detector.detect(text), types=(OTHER,), act=act, scope=scope)
 

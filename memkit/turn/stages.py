@@ -6,7 +6,7 @@
 __all__ = ['QUOTED', 'HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'TurnSettings', 'ShowSettings', 'with_reading', 'read', 'chosen',
            'documents', 'look_up', 'rounds_said', 'words_shown', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
            'with_prompt', 'prompt', 'answer_known', 'answer_unknown', 'answer', 'check', 'strikes', 'without_forgotten',
-           'keep', 'count_recalls', 'learn_from', 'later', 'take_in']
+           'agreed_to_delete', 'keep', 'count_recalls', 'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/02_stages.ipynb #c12994b7
 import logging
@@ -300,6 +300,11 @@ def without_forgotten(
                    sections=tuple(s for s in turn.sections if stays(s.hit)),
                    extra={**turn.extra, "withdrawn": len(gone)})
 
+# %% ../../nbs/turn/02_stages.ipynb #353b0521
+def agreed_to_delete(turn: Turn) -> bool:
+    "Has the message agreed to a deletion? Nothing of the turn is kept then: it may repeat what was deleted."
+    return turn.extra.get("answer", {}).get("way") == "forgotten"
+
 # %% ../../nbs/turn/02_stages.ipynb #cb679b3f
 def keep(
     assistant: "Assistant",
@@ -309,6 +314,7 @@ def keep(
     consent."""
     with assistant.store.transaction(turn.user):
         if not assistant.has_consent(turn.user): return None      # perhaps taken back while the answer was written
+        if agreed_to_delete(turn): return None
         assistant.store.add_turn(turn.user, turn.session, *assistant.kept_words(turn), at=turn.at, id=turn.id)
         assistant.count_recalls(turn)
         said = turn.text.strip()                                  # in a dialogue of the past a user may say nothing

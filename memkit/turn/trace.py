@@ -21,6 +21,7 @@ import numpy as np
 
 from ..store.archives import ArchiveError, unpacked
 from ..records import Hit, Memory, Turn, Utterance
+from .stages import agreed_to_delete
 
 # %% ../../nbs/turn/03_trace.ipynb #a78221d5
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def record(
     "Keep the whole turn beside its words, where the user has agreed to be remembered and the setting asks for it."
     s = assistant.settings
     if not s.trace or "withdrawn" in turn.extra or not assistant.has_consent(turn.user): return turn
+    if agreed_to_delete(turn): return turn
     content = packed(turn)
     if content:
         from memkit.store.erase import put_trace

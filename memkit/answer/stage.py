@@ -10,7 +10,7 @@ __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_M
            'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any, TYPE_CHECKING
@@ -262,10 +262,10 @@ def asks_to_forget(text: str) -> str:   # one of FORGETS
     return "no" if of["no"] > 1 - FORGET else max(FORGETS[1:], key=of.get)
 
 # %% ../../nbs/answer/04_stage.ipynb #ad0a2378
-def _forget(assistant: "Assistant", turn: Turn, what: str, but: str = "") -> dict[str, Any]:
-    "Ask whether a message is to be deleted: the one before, or the nearest to the request; never the turn `but`."
+def _forget(assistant: "Assistant", turn: Turn, what: str, but: Collection[str] = ()) -> dict[str, Any]:
+    "Ask whether a message is to be deleted: the one before, or the nearest to the request; never one of the turns `but`."
     if what == "all": return {"text": DELETE_ALL, "way": "forget"}
-    near = [t for t in _before(assistant, turn) if t.id != but]
+    near = [t for t in _before(assistant, turn) if t.id not in but]
     if what == "last": near = [t for t in near if asks_to_forget(t.question) == "no"][-1:]
     else: near = nearest_said(turn.text, near, assistant.heard_of(turn.user), gone=True)
     found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near])
@@ -290,13 +290,14 @@ def _decided(assistant: "Assistant", turn: Turn) -> dict[str, Any] | None:   # N
     "Delete what was proposed, where the user agrees; with it the request, which may repeat its words."
     if not (proposals := _proposals(assistant, turn)): return None
     says, meant = load_scorer().confirms(turn.text), proposals[0][1]
+    asked = [t.id for t, _ in proposals]
     if says["yes"] >= AGREES:
-        assistant.forget(turn.user, turns=list(dict.fromkeys([meant["turn"], *(t.id for t, _ in proposals)])))
+        assistant.forget(turn.user, turns=list(dict.fromkeys([meant["turn"], *asked])))
         return {"text": DELETED, "way": "forgotten"}
     if says["other"] > max(says["yes"], says["no"]): return None
     if says["yes"] > says["no"]:
         return {"text": DELETE_AGAIN.format(text=meant["text"].strip(" .,;!")), "way": "forget", "evidence": (meant,)}
-    another = _forget(assistant, turn, "one", but=meant["turn"])     # no, the one about my brother
+    another = _forget(assistant, turn, "one", but=[meant["turn"], *asked])     # no, the one about my brother
     named = another["text"].startswith(DELETE_ONE.partition("{day}")[0])
     return another if named else {"text": DECLINED, "way": "forget"}
 

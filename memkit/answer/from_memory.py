@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ENOUGH', 'NEEDED', 'QUOTED', 'ANSWER_WORDS', 'SEVERAL_NEEDED', 'SEVERAL_QUOTED', 'SEVERAL_WORDS', 'REPLACED',
            'EXCERPT', 'SOON', 'FOR_NOW', 'UNKNOWN', 'chosen_messages', 'still_true', 'versions', 'excerpt',
-           'fitted_versions', 'day_in_words', 'names_day', 'days_in', 'hanging_day', 'amounts', 'worked_difference',
-           'said_on', 'quotation', 'quotations', 'quoted_answer']
+           'fitted_versions', 'day_in_words', 'names_day', 'tells_ahead', 'times_of', 'ahead_numbers', 'days_in',
+           'hanging_day', 'amounts', 'worked_difference', 'said_on', 'quotation', 'quotations', 'quoted_answer']
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c1e35874
 import re
@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import product
 
-from .scorer import Evidence, probabilities_needed, probability_known
+from .scorer import Evidence, load_scorer, probabilities_needed, probability_known
 from ..reading.examples import sentences
 from ..reading.facts import relate, usual
 from ..reading.labels import number
-from ..reading.reader import load_reader
+from ..reading.reader import Clause, load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 
 # %% ../../nbs/answer/02_from_memory.ipynb #29e105b5
@@ -144,7 +144,7 @@ _IS_DONE = re.compile(
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _ON = r"(?:\b(?:on|by|since|until|till|from|before|after|of|the|dated?)|day,?) "
 
-def _ahead(text: str) -> bool | None:
+def tells_ahead(text: str) -> bool | None:
     "Does a clause tell of something to come? None: its verb is a present passive, which doesn't say."
     text = text.replace("’", "'")
     if not tells_past(text): return True
@@ -153,28 +153,35 @@ def _ahead(text: str) -> bool | None:
 # %% ../../nbs/answer/02_from_memory.ipynb #9b88dcde
 _DAY_WORD = re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|\b(?:today|tomorrow|yesterday|week|month)\b")
 
-def _times_of(text: str) -> list[tuple[str, bool | None]]:
-    "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
+def times_of(text: str) -> list[tuple[str, Clause]]:
+    "The words of each time, found by their form or tagged by the reader; and the clause that they are in."
     out, whole = [], phrases_in(text)
     for c in load_reader().clauses(text):
-        ahead = _ahead(c.text)
         words = [next((p for p in whole if w in p), w) for w in phrases_in(c.text)   # a clause may cut a date in two
                  if (not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)) and not usual(c, w)]
         tagged = re.sub(r"^(?:on|by|since|until|till|from|at|in|as of) ", "", c.time.lower())
         there = any(set(_DAY_WORD.findall(tagged)) & set(_DAY_WORD.findall(w.lower())) or w.lower() in tagged
                     or tagged in w.lower() for w in (*words, *whole))
         if tagged and tagged != "now" and not there and not usual(c, c.time): words.append(c.time)
-        out += [(w, ahead) for w in words]
+        out += [(w, c) for w in words]
     return out
 
 # %% ../../nbs/answer/02_from_memory.ipynb #6f8260a8
 SOON = 60   # days; a yearly day so soon is meant even beside a verb of the past (ours)
 
-def _resolved(words: str, said: date, ahead: bool | None) -> When | None:
-    "The days that the words of a time mean; of two that lie a year apart the nearer one, unless the verb says which."
-    if ahead: return resolve(words, said, True)
+def ahead_numbers(c: Clause, last: When, coming: When, said: date) -> list[float]:   # 5
+    "The verb's tense; is it a plan; how far both days are, in months, at most 1; is the coming one today or tomorrow."
+    back, on = (said - last.first).days, (coming.first - said).days
+    return [tells_ahead(c.text) is not False, c.certainty == "plan", min(back, 30)/30, min(on, 30)/30, on <= 1]
+
+def _resolved(words: str, said: date, c: Clause) -> When | None:
+    "The days that the words of a time mean: the last such day, or the coming one; of two a year apart, the nearer one."
     last, coming = (resolve(words, said, to_come) for to_come in (False, True))
-    if not last or not coming or (coming.first - last.first).days < 300: return last if ahead is False else coming
+    if not last or not coming or last == coming: return coming or last
+    if (coming.first - last.first).days < 300:
+        return coming if load_scorer().ahead(c.text, ahead_numbers(c, last, coming, said)) >= .5 else last
+    ahead = tells_ahead(c.text)
+    if ahead: return coming
     if ahead is False and (coming.first - said).days > SOON: return last
     return min(last, coming, key=lambda w: abs(w.first - said))
 
@@ -185,8 +192,8 @@ def days_in(
 ) -> list[str]:   # such as "Thursday 5 March 2026"
     "The days that the words of a message mean, where they aren't complete dates (ours)."
     out = []
-    for words, ahead in _times_of(text):
-        when = None if _COMPLETE.search(words) else _resolved(words, said, ahead)
+    for words, clause in times_of(text):
+        when = None if _COMPLETE.search(words) else _resolved(words, said, clause)
         if when: out.append(day_in_words(when))
     return list(dict.fromkeys(out))
 
@@ -218,8 +225,8 @@ def _moved(base: date, m: re.Match) -> date | None:
 def _days_of(e: Evidence, without: str = "") -> list[date]:
     "The single days that a message names, complete or not, outside of some of its words."
     text, out = e.text.replace(without, " ", 1), []
-    for words, ahead in _times_of(text):
-        w = _resolved(words, e.said, ahead)
+    for words, clause in times_of(text):
+        w = _resolved(words, e.said, clause)
         if w and w.first == w.last: out.append(w.first)
     return out
 

@@ -167,14 +167,20 @@ def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORG
     return dict(zip(FORGETS, map(float, _shares_of(self, "forget", text))))
 
 @patch
+def task(self: Scorer, text: str) -> float:   # 0..1
+    "How likely a message gives the assistant a piece of work: to write, list, calculate, plan or translate (ours)."
+    return float(sigmoid(logits_with_phrases(fitted_weights()["task"], three_vectors(self, text), text)[0]))
+
+# %% ../../nbs/answer/01_scorer.ipynb #d5f92263
+@patch
 def confirms(self: Scorer, text: str) -> dict[str, float]:   # of each of CONFIRMS its probability; they sum to 1
     "Does a message agree to the deletion that was just proposed, decline it, or go on to something else (ours)?"
     return dict(zip(CONFIRMS, map(float, _shares_of(self, "confirm", text))))
 
 @patch
-def task(self: Scorer, text: str) -> float:   # 0..1
-    "How likely a message gives the assistant a piece of work: to write, list, calculate, plan or translate (ours)."
-    return float(sigmoid(logits_with_phrases(fitted_weights()["task"], three_vectors(self, text), text)[0]))
+def ahead(self: Scorer, clause: str, numbers: Sequence[float]) -> float:   # 0..1
+    "How likely a day, such as Friday, comes after the day on which the clause was said (ours)."
+    return float(sigmoid(_logits("ahead", [*two_vectors(clause), *numbers])))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:

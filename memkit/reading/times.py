@@ -189,7 +189,8 @@ _COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]{1,20})"
 _FROM_WEEKDAY = re.compile(
     rf"(?:the )?(?P<a>{_WEEKDAY}) (?P<on>week|fortnight|after next|(?:of )?next week|in (?P<n1>{_COUNT}) weeks)"
     rf"|(?:the )?(?P<before>{_WEEKDAY}) before last|(?:a )?week last (?P<before2>{_WEEKDAY})"
-    rf"|(?:(?P<n2>{_COUNT}) )?(?P<unit>week|fortnight)s? (?:on|from|this) (?:the )?(?P<b>{_WEEKDAY})"
+    rf"|(?:(?P<n2>{_COUNT}) )?(?P<unit>week|fortnight)s? (?:on|from|this) (?:th(?:e|is) )?(?P<b>{_WEEKDAY})"
+    rf"|(?P<n3>{_COUNT}) weeks? ago (?:on |last )?(?P<f>{_WEEKDAY})"
     rf"|next week,? (?:on )?(?P<c>{_WEEKDAY})"
     rf"|(?:the )?last (?P<d>{_WEEKDAY}) (?:of|in) (?:this|the) month|last (?P<e>{_WEEKDAY})")
 
@@ -209,8 +210,9 @@ def _from_weekday(plain: str, said: date, ahead: bool) -> When | None:
         return _day(said + timedelta(days=7 - said.weekday() + _weekday(name)))
     if m["d"]: return _day(_in_this(-1, m["d"], _month_away(said, 0)))
     if m["e"]: return _coming(m["e"], said - timedelta(days=8))
-    weeks = number(count) if (count := m["n1"] or m["n2"] or "a") not in ("a", "an") else 1
+    weeks = number(count) if (count := m["n1"] or m["n2"] or m["n3"] or "a") not in ("a", "an") else 1
     if not weeks or weeks != int(weeks): return None
+    if m["f"]: return _coming(m["f"], said - timedelta(days=8 + 7*int(weeks)))
     return _coming(m["a"] or m["b"], said, (14 if "fortnight" in (m["unit"], m["on"]) else 7)*int(weeks))
 
 # %% ../../nbs/reading/06_times.ipynb #7c713e6d
@@ -320,6 +322,7 @@ _GOES_ON = ("(?:at|in|of|and|but|or|no|so|to|for|with|from|if|as|because|when|wh
 
 # %% ../../nbs/reading/06_times.ipynb #9ac20d06
 _PHRASE = re.compile("|".join((
+    r"(?:the )?day (?:after tomorrow|before yesterday)\b", rf"{_FEW} weeks? ago (?:on |last )?{_WEEKDAY}\b",
     rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",
     rf"{_AT}{_WEEKDAY},? (?:the )?\d{{1,2}}(?:st|nd|rd|th)\b",
@@ -330,7 +333,7 @@ _PHRASE = re.compile("|".join((
     rf"{_AT}(?:(?:last|next|this)(?: coming)? )?\b(?:{'|'.join(HOLIDAYS)})\b(?: \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?\b\d{{1,2}}[./]\d{{1,2}}\b(?:[./]\d{{2,4}}\b)?(?! ?(?:%|kg|km|mg|ml|cm|pm|am))",
     rf"{_AT}(?:the )?{_WEEKDAY} (?:week|fortnight|after next|(?:of )?next week|in {_FEW} weeks)\b",
-    rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from|this) (?:the )?{_WEEKDAY}\b",
+    rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from|this) (?:th(?:e|is) )?{_WEEKDAY}\b",
     rf"next week,? (?:on )?{_WEEKDAY}\b",
     rf"(?:today |tomorrow )?in {_FEW} {_UNIT}\b(?: time)?",
     rf"(?:since )?{_FEW} {_UNIT} (?:ago (?:today|yesterday)|ago|today|yesterday|from now|from today|from tomorrow"

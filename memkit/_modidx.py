@@ -3721,6 +3721,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.audit': ( 'mark/assistant.html#markassistant.audit',
                                                                                       'memkit/mark/assistant.py'),
+                                       'memkit.mark.assistant.MarkAssistant.beside_the_point': ( 'mark/assistant.html#markassistant.beside_the_point',
+                                                                                                 'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.caller': ( 'mark/assistant.html#markassistant.caller',
                                                                                        'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.contributed': ( 'mark/assistant.html#markassistant.contributed',

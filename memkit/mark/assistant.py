@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'ORDER', 'WISH', 'WISHES', 'DISPUTE',
-           'SAME', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
+           'SAME', 'WORK', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
            'disagreement']
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
@@ -237,7 +237,7 @@ def for_experts(
 ) -> bool:
     "Is it a correction of the model, or a question of somebody who has told nothing yet? No emergency is (ours)."
     found, last = turn.extra["answer"], self.said_before(turn)
-    if found["way"] == "emergency": return False
+    if found["way"] in ("emergency", "forget", "forgotten"): return False
     if last and assistants_words(last[-1].answer):
         reply = load_reply_reader().reply(last[-1].question, last[-1].answer, turn.text, SILENT)
         if reply.kind in (*CORRECTS, "wrong", "retract") or reply.share >= SHARE: return True
@@ -246,6 +246,7 @@ def for_experts(
 
 # %% ../../nbs/mark/11_assistant.ipynb #fdb301a4
 SAME = .99    # similarity of question and shared memory, from which the memory may be the answer, 0..1 (ours)
+WORK = .05    # probability that a question is about the world, from which the user's own words must answer it (ours)
 
 # %% ../../nbs/mark/11_assistant.ipynb #6f2a155c
 @patch
@@ -266,12 +267,28 @@ def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no q
     made = Answered(bare_claim(first.item), "shared", asked, round(shares[asked], 3))
     return replace(turn, draft=made.text, fallback="", extra={**turn.extra, "answer": made.row})
 
+# %% ../../nbs/mark/11_assistant.ipynb #43763bde
+@patch
+def beside_the_point(
+    self: MarkAssistant,
+    turn: Turn,   # with an answer from what is known
+) -> bool:
+    "Does the answer quote the user's own words for a question on the work, which they don't answer? (ours)"
+    from memkit.answer.stage import wants
+    found, first = turn.extra["answer"], next((h for h in turn.recalled if h.source == RESIDUAL), None)
+    own = [e["text"] for e in found["evidence"] if e["used"]]
+    if found["way"] not in ("memory", "warning") or not own: return False
+    if wants(turn.text, turn.work["reading"])["world"] < WORK: return False
+    fits = load_reply_reader().relevance(turn.text, [*own, *([memory_text(first.item)] if first else [])])
+    return fits[:len(own)].max() < max([self.search.settings.relevant, *fits[len(own):]])
+
 # %% ../../nbs/mark/11_assistant.ipynb #3e8bc75b
 @patch
 def answer(self: MarkAssistant, turn: Turn) -> Turn:
     "The answer, and below it who says what where people disagree."
     made = answer_known(self, turn)
-    if not made or self.for_experts(made): made = self.taught(turn) or answer_unknown(self, turn)
+    if not made or self.for_experts(made) or self.beside_the_point(made):
+        made = self.taught(turn) or answer_unknown(self, turn)
     turn = made
     return replace(turn, draft=f"{turn.draft.strip()}\n\n{told}") if (told := disagreement(turn)) else turn
 

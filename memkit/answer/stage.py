@@ -378,8 +378,9 @@ def known_answer(
     elif load_scorer().task(turn.text) >= TASK: made = _warned(assistant, turn, shares, _before(assistant, turn))
     elif reading and asked in TELLING and (asked != "chats" or reading.facts):
         made = {"text": what_was_noted(reading), "way": "noted"}
+    elif asked in TELLING: made = None
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
-    else: made = None if asked in TELLING else _asks(assistant, turn, shares)
+    else: made = _asks(assistant, turn, shares)
     if made and made["way"] == "unknown" and _only_states(reading):
         made = {"text": what_was_noted(reading), "way": "noted"}
     return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

@@ -192,6 +192,7 @@ def fact_row(f: Fact) -> dict[str, Any]:
 
 # %% ../../nbs/reading/07_facts.ipynb #60440371
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_AMOUNT = re.compile(rf"{_NUMBER.pattern}\w*")     # 5k
 
 def _words(text: str) -> set[str]: return {w for w in tokenize(text) if w not in ("user", "said", "now")}
 
@@ -203,7 +204,7 @@ def _left_of(row: Mapping, new: Sequence[Fact]) -> str:
     only_time = all(_words(f.value) <= _words(f.time) for f in new)
     if time and only_time and _words(row["value"]) - time:
         return re.sub(rf"(?<!\w){re.escape(row['time'])}(?!\w)", "…", clause)
-    left = _NUMBER.sub("…", clause) if any(_NUMBER.search(f.value) for f in new) else clause
+    left = _AMOUNT.sub("…", clause) if any(_NUMBER.search(f.value) for f in new) else clause
     return "" if left == clause or left.rstrip(" .,!").endswith("…") else left
 
 # %% ../../nbs/reading/07_facts.ipynb #54427dd8
@@ -229,7 +230,7 @@ def rest_of(
         if probability >= min(GONE, max(gone)): left = left.replace(row["sentence"], _left_of(row, new))
     left = _AND.sub("", " ".join(left.split()))
     if re.search(r'"\W*"\W*$', left): return ""        # Asked "…", the user answered ""
-    return left if left != text and set(content_stems(left)) - set(content_stems(said)) else ""
+    return left if left != text and _words(left) and set(content_stems(left)) - set(content_stems(said)) else ""
 
 # %% ../../nbs/reading/07_facts.ipynb #36f0e10c
 _NAME = re.compile(r"(?<=[\w,;] )(?!I\b)[A-Z]\w*")   # a capital that doesn't begin a sentence

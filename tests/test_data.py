@@ -169,8 +169,9 @@ PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in pas
 PAIRERS = ("ix", "iy", "iz", "ja", "jb", "jc", "jd", "je",
            "jl", "jm", "jn", "jo", "jp", "jq", "jr", "js")   # wrote pairs of statements alone
 TASKS = ("jf", "jg", "jh", "ji", "jj", "jk")   # wrote tasks, and what looks like one
+CONFIRMERS = ("jt", "ju", "jv", "jw", "jx", "jy", "jz", "ka")   # answered a proposed deletion, and asked to forget the last message
 VERDICTS = tuple(f"h{letter}" for letter in "ghijklpqrstuvwxy")    # wrote verdicts with places for titles
-OTHERS = (*VERDICTS, *PAIRERS, *TASKS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
+OTHERS = (*VERDICTS, *PAIRERS, *TASKS, *CONFIRMERS, *PASSING, *FORGETTERS, *HELPED, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS, *FILMS, *CORRECTORS, *INJECTORS, *DELETERS, *KEEPERS, *WHOSE, *NEGATED, *WORKS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -200,6 +201,14 @@ def test_requests_to_forget_stand_beside_what_looks_alike(hand):
              **dict.fromkeys(KEEPERS[:3], [22, 4, 50]), **dict.fromkeys(KEEPERS[3:], [20, 0, 45])}[hand]
     assert [sum(r["forget"] == kind for r in asks) for kind in ("one", "all", "no")] == parts
     assert len({r["text"] for r in asks}) == sum(parts)
+
+
+@pytest.mark.parametrize("hand", CONFIRMERS)
+def test_replies_to_a_proposed_deletion_say_what_they_mean(hand):
+    said = rows(f"voices/{hand}/confirm.jsonl")
+    assert len({r["text"] for r in said}) == 170 and all(r["hand"] == hand for r in said)
+    parts = {"yes": 45, "no": 35, "other": 40, "last": 30, "fine": 20}
+    assert {means: sum(r["means"] == means for r in said) for means in parts} == parts
 
 
 @pytest.mark.parametrize("hand", WHOSE)

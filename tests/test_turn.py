@@ -330,3 +330,12 @@ def test_an_answer_that_was_not_kept_is_in_no_later_prompt():
         for said in ("My dog is called Rex.", "What's my dog called?"): a.chat("ann", said)
         assert a.store.turns("ann")[-1].answer == QUOTED
         assert all(QUOTED not in m.text for m in a.look("ann", "How long do dogs live?").messages)
+
+
+# --- single settings
+
+def test_single_settings_are_given_by_name_and_unknown_ones_are_refused():
+    with open_assistant("mark", store=":memory:", model=ScriptedLM(lambda messages: "…"), answers="model", rounds=1) as a:
+        assert (a.settings.answers, a.settings.rounds) == ("model", 1) and type(a.settings) is a.Settings
+    with pytest.raises(TypeError, match="no setting anwsers; it has .*answers"):
+        open_assistant("malp", store=":memory:", anwsers="model")

@@ -147,9 +147,9 @@ def _table(self: DPeM, user: str) -> FlagTable:
 
 # %% ../../nbs/malp/01_dpem.ipynb #9db44dff
 @patch
-def _message(self: DPeM, user: str, m: Memory) -> str:
+def _message(self: DPeM, user: str, m: Memory, parted: Collection[str]) -> str:
     "The short message of the user that a memory is from; '' where it is compared alone."
-    if m.meta.get("speaker") != "user" or not m.turns: return ""
+    if m.meta.get("speaker") != "user" or not m.turns or m.turns[-1] in parted: return ""
     try: return said_in(self.store.turn(user, m.turns[-1]).question, m.meta.get("text", ""))
     except LookupError: return ""
 
@@ -158,9 +158,10 @@ def _message(self: DPeM, user: str, m: Memory) -> str:
 def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[KnownNote]:
     "Memories as notes are compared with them."
     ids, matrix = self.store.vectors(user, self.embedder.name)
+    parted = set(read_table(self.store, user).parted)
     return [KnownNote(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"],
                       frozenset(m.meta["flags"]), m.kind,
-                  self._message(user, m), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
+                  self._message(user, m, parted), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
             for m in memories if m.kind in PLACES]
 
 # %% ../../nbs/malp/01_dpem.ipynb #27fde653

@@ -362,6 +362,7 @@ class FlagTable:
     turn: str = ""                                                  # the last round's
     working: list[tuple[str, int]] = field(default_factory=list)    # its notes: speaker, sentence
     encoder: str = ""                                               # what made the vectors
+    parted: list[str] = field(default_factory=list)                 # turns of which a memory was superseded
 
     def count(self, id: int) -> int: return self.flags.get(id, 1)
 
@@ -408,7 +409,8 @@ class RoundWriter:
 # %% ../../nbs/malp/02_triage.ipynb #389631fa
 @patch
 def supersede(self: RoundWriter, old: int, by: int, reason: str, carry: bool = True):
-    "Mark `old`. What contradicted it contradicts `by`, if `carry`."
+    "Mark `old`. What contradicted it contradicts `by`, if `carry`. Its message isn't compared as a whole any more."
+    self.table.parted += set(self.store.get(self.user, old).turns) - set(self.table.parted)
     self.store.supersede(self.user, old, by=by, reason=reason, at=self.at)
     self.move("superseded", memory=old, other=by, reason=reason)
     self.table.flags.pop(old, None)

@@ -87,7 +87,7 @@ def _memory_id(id: int) -> int:
 # %% ../../nbs/store/02_store.ipynb #ecc37ad0
 def _turn_id(id: str) -> str:
     if not isinstance(id, str) or not _TURN_ID.fullmatch(id):
-        raise ValueError("a turn is named by a random identifier, as new_id('t') makes it")
+        raise ValueError(f"a turn is named by a random identifier, the `id` of the turn that chat returned; got {id!r}")
     return id
 
 def _increment(n: int, what: str) -> int:

@@ -9,7 +9,7 @@ __all__ = ['GROUP', 'NO_JSON', 'assistants', 'design', 'Parts', 'usual_store', '
 # %% ../../nbs/turn/05_assistants.ipynb #b7ab9227
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -127,13 +127,18 @@ def open_assistant(
     clock: Callable[[], datetime] = utc_now,
     settings: TurnSettings | None = None,          # the design's own, such as MalpSettings; None: its defaults
     prompted: bool = False,                        # as in `Parts`: the model does all steps that it can
+    **single: Any,                                 # single settings, such as answers="model"
 ) -> Assistant:
-    """Any memory design, ready to chat; store, model and embedder as for `parts`.
-    Raises `ValueError` for a name that isn't installed, `TypeError` for settings of another type."""
+    """Any memory design, ready to chat; store, model and embedder as for `parts`. Raises `ValueError` for a name that
+    isn't installed, `TypeError` for settings of another type, or for a single one that the design doesn't have."""
     of = design(name)
+    if unknown := single.keys() - {f.name for f in fields(of.Settings)}:
+        there = ", ".join(f.name for f in fields(of.Settings))
+        raise TypeError(f"{name!r} has no setting {', '.join(sorted(unknown))}; it has {there}")
     if settings is not None and not isinstance(settings, of.Settings):
         made = f"{of.Settings.__module__}.{of.Settings.__name__}"
         raise TypeError(f"the settings of {name!r} are {made}(...), got {type(settings).__name__}")
+    if single: settings = replace(settings or of.Settings(), **single)
     p = parts(of, store, model, embedder, clock, prompted)
     return opened(of.open(p, settings), p)
 

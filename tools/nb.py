@@ -3,6 +3,7 @@
     python tools/nb.py nbs/01_records.ipynb …   build these (all below nbs/ where none is named)
     python tools/nb.py --no-run …                    export and clean only
     python tools/nb.py --slow …                      run the `#| slow` cells too
+    python tools/nb.py --slow-with TEXT …            run only those of them that contain this text
     python tools/nb.py --draft FILE.md NOTEBOOK      make NOTEBOOK from a jupytext Markdown draft, then build it
 """
 import argparse
@@ -39,13 +40,14 @@ def describe(output: dict):
     if "image/png" in data and not words.startswith("<"): output.setdefault("metadata", {}).setdefault("image/png", {})["alt"] = re.sub(r"^Picture\(figure=<.*?>, alt=['\"](.*)['\"]\)$", r"\1", words, flags=re.S)
 
 
-def run(path: Path, slow: bool = False):
-    "Run every cell but those marked `notest`, `eval: false` or (unless asked) `slow`, and keep what they print."
+def run(path: Path, slow: str | None = None):
+    "Run every cell but those marked `notest` or `eval: false`, and those marked `slow` without this text; keep what they print."
     import nbformat
     from nbclient import NotebookClient
     nb = nbformat.read(path, 4)
-    skip = {"notest", "eval:"} | (set() if slow else {"slow"})
-    held = {i: c.source for i, c in enumerate(nb.cells) if c.cell_type == "code" and flags(c.source) & skip}
+    def skipped(source: str) -> bool:
+        return bool(flags(source) & {"notest", "eval:"}) or "slow" in flags(source) and (slow is None or slow not in source)
+    held = {i: c.source for i, c in enumerate(nb.cells) if c.cell_type == "code" and skipped(c.source)}
     for i in held: nb.cells[i].cell_type = "raw"
     outputs = {i: nb.cells[i].pop("outputs", []) for i in held}
     for i in held: nb.cells[i].pop("execution_count", None)
@@ -63,7 +65,7 @@ def export(path: Path):
     nb_export(path, ROOT/"memkit")
 
 
-def build(path: Path, do_run: bool = True, slow: bool = False):
+def build(path: Path, do_run: bool = True, slow: str | None = None):
     "Export, run and clean one notebook."
     start = time.perf_counter()
     export(path)
@@ -76,7 +78,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("paths", nargs="*", type=lambda s: Path(s).resolve())
     p.add_argument("--no-run", action="store_true")
-    p.add_argument("--slow", action="store_true")
+    p.add_argument("--slow", action="store_const", const="", dest="slow")
+    p.add_argument("--slow-with", metavar="TEXT", dest="slow")
     p.add_argument("--draft", type=Path)
     a = p.parse_args()
     if a.draft:

@@ -165,7 +165,7 @@ def learn(self: Assistant, turn: Turn, prepared: Any) -> Iterable[Change]:
 
 # %% ../../nbs/turn/04_engine.ipynb #2f5e8319
 def asks_to_delete(turn: Turn) -> bool:
-    "Was the turn answered by how to delete what was told?"
+    "Was the turn answered by what would be deleted?"
     return turn.extra.get("answer", {}).get("way") == "forget"
 
 def quotes_messages(turn: Turn) -> bool:

@@ -2909,6 +2909,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'memkit.malp.triage.echoed': ('malp/triage.html#echoed', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.executive': ('malp/triage.html#executive', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.filtered': ('malp/triage.html#filtered', 'memkit/malp/triage.py'),
+                                    'memkit.malp.triage.is_sure': ('malp/triage.html#is_sure', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.memorize': ('malp/triage.html#memorize', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.moves_of': ('malp/triage.html#moves_of', 'memkit/malp/triage.py'),
                                     'memkit.malp.triage.nearest_of_turns': ('malp/triage.html#nearest_of_turns', 'memkit/malp/triage.py'),

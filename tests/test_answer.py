@@ -565,16 +565,16 @@ def test_who_asks_to_forget_is_asked_first_and_nothing_is_deleted():
 def test_a_yes_deletes_what_was_proposed_and_the_request(request_, agrees, tmp_path):
     with open_assistant("malp", store=tmp_path/"m.db", model=ScriptedLM(lambda messages: "…")) as a:
         a.chat("ann", "My dog is called Rex.")
-        told = a.chat("ann", "My locker code is 9931.")
+        told = a.chat("ann", "My locker code is bacalhau77.")
         asked = a.chat("ann", request_)
         assert [e["turn"] for e in asked.extra["answer"]["evidence"] if e["used"]] == [told.id]
         done = a.chat("ann", agrees)
         assert done.extra["answer"]["way"] == "forgotten"
         assert [t.text for t in a.turns("ann")] == ["My dog is called Rex."], "the request and the yes aren't kept either"
-        assert "9931" not in a.chat("ann", "What is my locker code?").answer
+        assert "bacalhau77" not in a.chat("ann", "What is my locker code?").answer
         assert a.chat("ann", "yes").extra.get("answer", {}).get("way") != "forgotten", "nothing is proposed any more"
         assert any("Rex" in t.text for t in a.turns("ann"))
-    assert not any(b"9931" in p.read_bytes() for p in tmp_path.iterdir())
+    assert not any(b"bacalhau77" in p.read_bytes() for p in tmp_path.iterdir())
 
 
 def test_a_no_deletes_nothing_and_may_name_another_message():

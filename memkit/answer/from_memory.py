@@ -43,7 +43,7 @@ def chosen_messages(
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= needed}
 
 # %% ../../nbs/answer/02_from_memory.ipynb #a7cd53bf
-REPLACED = .1      # probability from which a message that also answers is taken for replaced by a later one (ours)
+REPLACED = .4      # probability from which a message that also answers is taken for replaced by a later one (ours)
 
 def _best_sentence(e: Evidence) -> str:
     "The sentence that answers best; the whole message where none was scored."

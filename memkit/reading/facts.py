@@ -53,7 +53,8 @@ class Relation:
     @property
     def replaces(self) -> float:
         "The probability that the old statement isn't true any more, 0..1."
-        return sum(self.shares[kind] for kind in REPLACES)
+        shares = self.shares or {self.kind: self.probability}
+        return sum(shares.get(kind, 0.) for kind in REPLACES)
 
 def _plain(text: str) -> str: return " ".join(text.casefold().split()).strip(" .!")
 

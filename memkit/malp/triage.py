@@ -226,8 +226,9 @@ def about(type: str, text: str, flags: Iterable[str]) -> tuple[str, bool, bool]:
     return type, "other person" in flags, type == "user-specific" and "the assistant" in t and "the user" not in t
 
 def is_sure(r: Relation) -> bool:
-    "Is a relation likely enough to count? What takes a memory out of force needs more (ours)."
-    return r.replaces >= REPLACED if r.kind in REPLACES else r.probability >= SURE
+    "Is a relation likely enough to count? What takes a memory out of force needs more; a repetition would, too (ours)."
+    if r.kind not in REPLACES: return r.probability >= SURE
+    return r.replaces + r.shares.get("duplicate", 0.) >= REPLACED
 
 def _related(
     text: str, vector: np.ndarray, known: Sequence[KnownNote], relate: Relate) -> tuple[KnownNote, Relation] | None:
@@ -256,7 +257,7 @@ def nearest_of_turns(
 # %% ../../nbs/malp/02_triage.ipynb #52d74e6a
 CHANGED = ("contradiction", "update", "retraction")   # relations that a denial may have
 SURE = .35 # least probability of a relation that counts; the six relations sum to 1
-REPLACED = .8   # least probability that an old memory isn't true any more; chosen on six writers' conversations
+REPLACED = .8   # least probability that a memory isn't true any more, or is said again; chosen on six writers' conversations
 ECHO = .8  # share of a sentence's content words from which it is an echo
 
 def echoed(

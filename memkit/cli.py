@@ -589,7 +589,7 @@ def make_parser() -> argparse.ArgumentParser:
 OWN_WORDS = {"on_error='skip'": "--skip-broken", "see data_help()": "see memkit data",
              ", or raise `budget` in the settings": "",
              ", or decode the source with errors='replace'": "", ", or give a longer `timeout`": "",
-             "as new_id('t') makes it": "as /turns and memkit forget --list show it"}
+             "the `id` of the turn that chat returned": "as /turns and memkit forget --list show it"}
 
 def in_own_words(e: BaseException) -> str:
     "An error as the command line tells it: with its own commands and options in the place of Python's."

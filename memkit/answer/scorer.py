@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/answer/01_scorer.ipynb #01b237b3
 ASKED = ("told", "several", "before", "when", "advice", "world", "tells", "wishes", "chats")   # what a message wants
-FORGETS = ("no", "one", "all", "last")   # what a message asks to delete: nothing, one thing, everything, the message before
+FORGETS = ("no", "one", "all", "last")   # what a message asks to delete: nothing, one thing, all, the message before
 CONFIRMS = ("other", "yes", "no")        # what follows on "Do you mean this?"
 ALARMS = ("none", "heart", "stroke", "breathing", "anaphylaxis", "suicide", "bleeding", "poisoning", "other emergency")
 ANSWER_HEADS = {"evidence": ("stretch", 1), "never": ("stretch", 1), "answers": ("stretch", 1),

@@ -130,7 +130,8 @@ def nearest_said(
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
         "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
-        "forget": "what would be deleted", "forgotten": "what was agreed on is deleted", "shared": "what colleagues taught",
+        "forget": "what would be deleted", "forgotten": "what was agreed on is deleted",
+        "shared": "what colleagues taught",
         "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def asks_to_forget(text: str) -> str:   # one of FORGETS
 
 # %% ../../nbs/answer/04_stage.ipynb #ad0a2378
 def _forget(assistant: "Assistant", turn: Turn, what: str, but: Collection[str] = ()) -> dict[str, Any]:
-    "Ask whether a message is to be deleted: the one before, or the nearest to the request; never one of the turns `but`."
+    "Ask whether a message is to be deleted: the one before, or the nearest to the request, but not one of `but`."
     if what == "all": return {"text": DELETE_ALL, "way": "forget"}
     near = [t for t in _before(assistant, turn) if t.id not in but]
     if what == "last": near = [t for t in near if asks_to_forget(t.question) == "no"][-1:]
@@ -362,6 +363,7 @@ def _only_states(reading: Reading | None) -> bool:
     if not reading or "?" in reading.text: return False
     return bool(reading.facts) and all(c.act == "states" for c in reading.clauses)
 
+# %% ../../nbs/answer/04_stage.ipynb #56aa2356
 def known_answer(
     assistant: "Assistant",
     turn: Turn,

@@ -257,7 +257,7 @@ def nearest_of_turns(
 # %% ../../nbs/malp/02_triage.ipynb #52d74e6a
 CHANGED = ("contradiction", "update", "retraction")   # relations that a denial may have
 SURE = .35 # least probability of a relation that counts; the six relations sum to 1
-REPLACED = .8   # least probability that a memory isn't true any more, or is said again; chosen on six writers' conversations
+REPLACED = .8   # the same that a memory isn't true any more, or is said again; chosen on six writers' talks
 ECHO = .8  # share of a sentence's content words from which it is an echo
 
 def echoed(

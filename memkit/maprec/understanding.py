@@ -126,6 +126,7 @@ def _to_delete(assistant: "MapAssistant", user: str, u: Understood, about: Seque
     if not scope and _about_message(assistant, user, u.text): return replace(u, types=(OTHER,), unclear=None)
     return replace(u, act="delete", scope=scope or EVERYTHING)
 
+# %% ../../nbs/maprec/11_understanding.ipynb #d8f286c6
 def _about_message(assistant: "MapAssistant", user: str, text: str) -> bool:
     "Does it ask to delete an earlier message that rated nothing?"
     if (what := asks_to_forget(text)) not in ("one", "last"): return False

@@ -121,10 +121,11 @@ def _decisive(r: Read) -> str:
 _OF_USER = re.compile(r"\bthe user\b|\byou(?:r|rs|'re)?\b", re.I)
 
 def _made_up(sentence: str, r: Read) -> bool:
-    "Does the assistant say of a person what its user didn't say?"
+    """Does the assistant say what its user didn't say: of a person, or where nothing but a correction was accepted, of
+    anything? (ours)"""
     text = claim_text(sentence.replace("’", "'"))
     personal = _OF_USER.search(text) or not of_nobody(text, r.about)
-    return bool(personal) and not is_backed(text, f"{r.about} {r.message}")
+    return bool(personal or r.accepted == "implied") and not is_backed(text, f"{r.about} {r.message}")
 
 # %% ../../nbs/mark/04_agents.ipynb #7e37dc92
 def _response(read: Sequence[Read]) -> Iterator[Refined]:

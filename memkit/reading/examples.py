@@ -51,7 +51,8 @@ def voices(
 # %% ../../nbs/reading/03_examples.ipynb #70b1ea98
 # what these hands wrote scores, and trains no reader
 SEALED = tuple("ac ad ae af ag ah al ao ap aq aw ax bd be by bz cg cj dk dl dn "
-               "ds dt dy dz ef eg em en et eu fd fe fi fm fr fs fv fy gb ge gf gw gx ib ic id ie jd je jj jk jz ka".split())
+               "ds dt dy dz ef eg em en et eu fd fe fi fm fr fs fv fy gb ge gf gw gx ib ic id ie jd "
+               "je jj jk jz ka".split())
 
 def hands_of(
     kind: str = "messages",

@@ -446,7 +446,7 @@ def withdraw(self: Assistant, user: str) -> Receipt:
 # %% ../../nbs/turn/04_engine.ipynb #1bd75a2f
 @patch
 def memories(self: Assistant, user: str) -> list[Memory]:
-    "What is remembered of `user`, oldest first, without what was replaced (hybrid §5.5, review). MaLP's `history` counts."
+    "What is remembered of `user`, oldest first, MaLP's history too, but not what was replaced (hybrid §5.5, review)."
     mine = self.store.list(self.check_user(user))
     return [m for m in mine if not self.kinds or m.kind in self.kinds]
 

@@ -121,11 +121,12 @@ def _decisive(r: Read) -> str:
 _OF_USER = re.compile(r"\bthe user\b|\byou(?:r|rs|'re)?\b", re.I)
 
 def _made_up(sentence: str, r: Read) -> bool:
-    """Does the assistant say what its user didn't say: of a person, or where nothing but a correction was accepted, of
-    anything? (ours)"""
+    "Does the assistant say of a person what its user didn't say, or accept a correction without a word of it? (ours)"
     text = claim_text(sentence.replace("’", "'"))
     personal = _OF_USER.search(text) or not of_nobody(text, r.about)
-    return bool(personal or r.accepted == "implied") and not is_backed(text, f"{r.about} {r.message}")
+    said = f"{r.about} {r.message}"
+    if r.accepted == "implied" and not set(content_stems(text)) & set(content_stems(said)): return True
+    return bool(personal) and not is_backed(text, said)
 
 # %% ../../nbs/mark/04_agents.ipynb #7e37dc92
 def _response(read: Sequence[Read]) -> Iterator[Refined]:

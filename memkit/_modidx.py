@@ -3799,6 +3799,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.mark.assistant.MarkSettings.__post_init__': ( 'mark/assistant.html#marksettings.__post_init__',
                                                                                              'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant._as_true': ('mark/assistant.html#_as_true', 'memkit/mark/assistant.py'),
+                                       'memkit.mark.assistant._first_shared': ( 'mark/assistant.html#_first_shared',
+                                                                                'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant._say': ('mark/assistant.html#_say', 'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.assemble': ('mark/assistant.html#assemble', 'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.disagreement': ( 'mark/assistant.html#disagreement',

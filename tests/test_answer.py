@@ -20,6 +20,7 @@ from memkit.reading.examples import SEALED, hands_of
 from memkit.reading.notes import NO_WORDS
 from memkit.reading.reader import load_reader
 from memkit.reading.times import phrases_in, resolve
+from memkit.records import Turn, new_id
 from memkit.turn.assistants import open_assistant
 from memkit.turn.stages import QUOTED
 
@@ -575,6 +576,16 @@ def test_a_yes_deletes_what_was_proposed_and_the_request(request_, agrees, tmp_p
         assert a.chat("ann", "yes").extra.get("answer", {}).get("way") != "forgotten", "nothing is proposed any more"
         assert any("Rex" in t.text for t in a.turns("ann"))
     assert not any(b"bacalhau77" in p.read_bytes() for p in tmp_path.iterdir())
+
+
+def test_a_yes_that_is_only_tried_deletes_nothing():
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
+        told = a.chat("ann", "My locker code is bacalhau77.")
+        a.chat("ann", "Scrap what I just said.")
+        yes = Turn(id=new_id("t"), user="ann", session=a.session("ann"), at=a.clock(), text="yes please")
+        assert told.id in a.run(yes, learn=False).extra["answer"]["forgets"] and a.turns("ann")[0].text == told.text
+        a.run(yes)
+        assert not a.turns("ann")
 
 
 def test_a_no_deletes_nothing_and_may_name_another_message():

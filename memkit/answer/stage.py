@@ -13,6 +13,8 @@ __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_M
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import lru_cache
+from itertools import islice
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -96,12 +98,11 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     new, earlier = [t for t in said if t.id not in known], [t for t in said if t.id in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        wish, gone = asks_to_forget(t.question), frozenset()
-        only = wish != "no" or only_asks(t.question) or bool(clauses) and all(map(_tells_nothing, clauses))
-        if wish != "all" and any(c.act == "retracts" for c in clauses):
+        gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
+        if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             gone = _taken_back(t.question, vector, told, known, wish)
-        known[t.id] = ReadMessage(clauses, None if only else vector, gone)
+        known[t.id] = ReadMessage(clauses, vector if tells else None, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -121,11 +122,12 @@ def nearest_said(
     known: dict[str, ReadMessage],              # by turn; filled here
     gone: bool = False,                   # also those that were taken back
 ) -> list["StoredTurn"]:                  # in the order they were said
-    "The user's messages that are nearest to a question."
+    "The user's messages that are nearest to a question. A request to delete is never one of them."
     said = that_hold(said, known, gone)
-    if len(said) <= READ: return said
+    if not said: return []
     cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
-    return [said[i] for i in sorted(np.argsort(-cosines, kind="stable")[:READ])]
+    near = (i for i in np.argsort(-cosines, kind="stable") if asks_to_forget(said[i].question) == "no")
+    return [said[i] for i in sorted(islice(near, READ))]
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
@@ -143,6 +145,7 @@ class Answered:
     share: float                    # probability of that, 0..1
     evidence: tuple[dict, ...] = () # messages that were read: turn, day, text, score, used
     reason: str = ""                # of a warning: where it can be checked
+    forgets: tuple[str, ...] = ()   # turns that the user has agreed to delete: it is done where the turn would be kept
 
     @property
     def row(self) -> dict[str, Any]:
@@ -220,7 +223,7 @@ def all_told(
     words: int,                       # of the answer, at most; the first quotation may be longer
 ) -> tuple[str, list[str]]:           # the answer, '' where nothing was told; and the turns that it quotes
     "What the user told, the newest first (ours)."
-    hold = that_hold(before, known)[::-1]
+    hold = [t for t in that_hold(before, known)[::-1] if asks_to_forget(t.question) == "no"]
     said = [(t, c.text.strip(" .,;!")) for t in hold for c in known[t.id].clauses if is_fact(c)]
     lines, used, left = [], [], words
     for t, text in said:
@@ -257,6 +260,7 @@ DELETE_NONE = "Nothing that you told me is about this, so there is nothing to de
 DELETED, DECLINED = "It is deleted for good, with what I had noted of it.", "Nothing was deleted."
 SURE = -3.           # logit of request and message, below which the answer says that it isn't sure (ours)
 
+@lru_cache(1024)
 def asks_to_forget(text: str) -> str:   # one of FORGETS
     "What a message asks to delete: nothing, one thing that was told, everything, or the message before."
     of = load_scorer().forgetting(text)
@@ -288,13 +292,12 @@ def _proposals(assistant: "Assistant", turn: Turn) -> list[tuple[Turn, dict]]:  
     return out
 
 def _decided(assistant: "Assistant", turn: Turn) -> dict[str, Any] | None:   # None: it is no reply to a proposal
-    "Delete what was proposed, where the user agrees; with it the request, which may repeat its words."
+    "What follows on a proposal: with a yes that message goes, and the request, which may repeat its words."
     if not (proposals := _proposals(assistant, turn)): return None
     says, meant = load_scorer().confirms(turn.text), proposals[0][1]
     asked = [t.id for t, _ in proposals]
     if says["yes"] >= AGREES:
-        assistant.forget(turn.user, turns=list(dict.fromkeys([meant["turn"], *asked])))
-        return {"text": DELETED, "way": "forgotten"}
+        return {"text": DELETED, "way": "forgotten", "forgets": tuple(dict.fromkeys([meant["turn"], *asked]))}
     if says["other"] > max(says["yes"], says["no"]): return None
     if says["yes"] > says["no"]:
         return {"text": DELETE_AGAIN.format(text=meant["text"].strip(" .,;!")), "way": "forget", "evidence": (meant,)}

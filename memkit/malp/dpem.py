@@ -155,10 +155,9 @@ def _message(self: DPeM, user: str, m: Memory, parted: Collection[str]) -> str:
 
 # %% ../../nbs/malp/01_dpem.ipynb #93e4e6b2
 @patch
-def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[KnownNote]:
+def _known(self: DPeM, user: str, memories: Iterable[Memory], parted: Collection[str]) -> list[KnownNote]:
     "Memories as notes are compared with them."
     ids, matrix = self.store.vectors(user, self.embedder.name)
-    parted = set(read_table(self.store, user).parted)
     return [KnownNote(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"],
                       frozenset(m.meta["flags"]), m.kind,
                   self._message(user, m, parted), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
@@ -170,11 +169,12 @@ def _triaged(self: DPeM, user: str, round: Round, found: "Filtered", recalled: C
     "By number of the note; nothing is written yet."
     s, notes, vectors, there = self.settings, found.notes, found.vectors, set(self._ids(user))
     heard = recalled and any(notes[i].speaker == "assistant" for i in vectors)
-    echoes = self._known(user, (self.store.get(user, id) for id in sorted(there & set(recalled)))) if heard else []
-    near = {}
+    parted, near = set(read_table(self.store, user).parted), {}
+    shown = (self.store.get(user, id) for id in sorted(there & set(recalled)))
+    echoes = self._known(user, shown, parted) if heard else []
     for i, vector in vectors.items():
         hits = self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)
-        near[i] = self._known(user, (h.item for h in hits))
+        near[i] = self._known(user, (h.item for h in hits), parted)
     near |= nearest_of_turns({i: of for i, of in near.items() if notes[i].speaker == "user"}, vectors)
     earlier, replaced, triaged = [], set(), {}
     for i, vector in vectors.items():

@@ -249,13 +249,15 @@ SAME = .99    # similarity of question and shared memory, from which the memory 
 WORK = .05    # probability that a question is about the world, from which the user's own words must answer it (ours)
 
 # %% ../../nbs/mark/11_assistant.ipynb #6f2a155c
+def _first_shared(turn: Turn) -> Hit | None: return next((h for h in turn.recalled if h.source == RESIDUAL), None)
+
 @patch
 def taught(self: MarkAssistant, turn: Turn) -> Turn | None:   # None: it is no question, or nothing shown answers it
     "The turn with what colleagues taught as its answer (ours)."
     from memkit.answer.from_memory import ENOUGH
     from memkit.answer.scorer import load_scorer, probability_known
     from memkit.answer.stage import Answered, TELLING, wants
-    s, first = self.settings, next((h for h in turn.recalled if h.source == RESIDUAL), None)
+    s, first = self.settings, _first_shared(turn)
     documents_first = s.first == KNOWLEDGE and self.retriever is not None
     if not first or documents_first or s.answers != "known" or not self.search.settings.relevant: return None
     shares = wants(turn.text, turn.work["reading"])
@@ -275,7 +277,7 @@ def beside_the_point(
 ) -> bool:
     "Does the answer quote the user's own words for a question on the work, which they don't answer? (ours)"
     from memkit.answer.stage import wants
-    found, first = turn.extra["answer"], next((h for h in turn.recalled if h.source == RESIDUAL), None)
+    found, first = turn.extra["answer"], _first_shared(turn)
     own = [e["text"] for e in found["evidence"] if e["used"]]
     if found["way"] not in ("memory", "warning") or not own: return False
     if wants(turn.text, turn.work["reading"])["world"] < WORK: return False

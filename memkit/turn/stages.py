@@ -13,6 +13,7 @@ import logging
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -301,9 +302,9 @@ def without_forgotten(
                    extra={**turn.extra, "withdrawn": len(gone)})
 
 # %% ../../nbs/turn/02_stages.ipynb #353b0521
-def agreed_to_delete(turn: Turn) -> bool:
-    "Has the message agreed to a deletion? Nothing of the turn is kept then: it may repeat what was deleted."
-    return turn.extra.get("answer", {}).get("way") == "forgotten"
+def agreed_to_delete(turn: Turn) -> Sequence[str]:
+    "The turns that the message has agreed to delete. Nothing of it is kept itself: it may repeat what was deleted."
+    return turn.extra.get("answer", {}).get("forgets", ())
 
 # %% ../../nbs/turn/02_stages.ipynb #cb679b3f
 def keep(
@@ -314,7 +315,6 @@ def keep(
     consent."""
     with assistant.store.transaction(turn.user):
         if not assistant.has_consent(turn.user): return None      # perhaps taken back while the answer was written
-        if agreed_to_delete(turn): return None
         assistant.store.add_turn(turn.user, turn.session, *assistant.kept_words(turn), at=turn.at, id=turn.id)
         assistant.count_recalls(turn)
         said = turn.text.strip()                                  # in a dialogue of the past a user may say nothing
@@ -369,7 +369,10 @@ def take_in(
     turn: Turn,
 ) -> Turn:
     "Keep the turn's words, and let the design learn: now, or where that has to wait or fails, later."
+    for gone in agreed_to_delete(turn):
+        with suppress(LookupError): assistant.forget(turn.user, turns=[gone])    # unless another process was faster
     turn = without_forgotten(assistant, turn)
+    if agreed_to_delete(turn): return turn
     job = keep(assistant, turn)
     if job is None: return turn
     if assistant.learns_later: return later(turn, job, "it waits until the answer is given")

@@ -287,6 +287,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.answer.stage._careful': ('answer/stage.html#_careful', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._decided': ('answer/stage.html#_decided', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._forget': ('answer/stage.html#_forget', 'memkit/answer/stage.py'),
+                                     'memkit.answer.stage._only_asks_to_forget': ( 'answer/stage.html#_only_asks_to_forget',
+                                                                                   'memkit/answer/stage.py'),
                                      'memkit.answer.stage._only_states': ('answer/stage.html#_only_states', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._overview': ('answer/stage.html#_overview', 'memkit/answer/stage.py'),
                                      'memkit.answer.stage._proposals': ('answer/stage.html#_proposals', 'memkit/answer/stage.py'),

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import lru_cache
-from itertools import islice
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -93,12 +92,18 @@ def _tells_nothing(c: Clause) -> bool:
     "Does a clause only ask, or take something back without a number or a name in its place?"
     return c.act.startswith("asks") or c.act == "retracts" and not names_and_numbers(c.text)
 
+def _only_asks_to_forget(text: str, clauses: Iterable[Clause]) -> bool:
+    "Is it a request to delete that states nothing beside it? (Long messages are sometimes taken for one.)"
+    stated = any(is_fact(c) and c.act not in ("wishes", "private") for c in clauses)
+    return not stated and asks_to_forget(text) != "no"
+
 def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new, earlier = [t for t in said if t.id not in known], [t for t in said if t.id in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
         gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
+        tells = tells and not _only_asks_to_forget(t.question, clauses)
         if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             gone = _taken_back(t.question, vector, told, known, wish)
@@ -122,12 +127,11 @@ def nearest_said(
     known: dict[str, ReadMessage],              # by turn; filled here
     gone: bool = False,                   # also those that were taken back
 ) -> list["StoredTurn"]:                  # in the order they were said
-    "The user's messages that are nearest to a question. A request to delete is never one of them."
+    "The user's messages that are nearest to a question."
     said = that_hold(said, known, gone)
-    if not said: return []
+    if len(said) <= READ: return said
     cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
-    near = (i for i in np.argsort(-cosines, kind="stable") if asks_to_forget(said[i].question) == "no")
-    return [said[i] for i in sorted(islice(near, READ))]
+    return [said[i] for i in sorted(np.argsort(-cosines, kind="stable")[:READ])]
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
@@ -223,7 +227,7 @@ def all_told(
     words: int,                       # of the answer, at most; the first quotation may be longer
 ) -> tuple[str, list[str]]:           # the answer, '' where nothing was told; and the turns that it quotes
     "What the user told, the newest first (ours)."
-    hold = [t for t in that_hold(before, known)[::-1] if asks_to_forget(t.question) == "no"]
+    hold = that_hold(before, known)[::-1]
     said = [(t, c.text.strip(" .,;!")) for t in hold for c in known[t.id].clauses if is_fact(c)]
     lines, used, left = [], [], words
     for t, text in said:

@@ -165,7 +165,8 @@ WORKS = ("gc", "gd", "ge", "gf", "gg", "gh", "gi", "gj", "gk", "gl", "gm", "gn",
 HELPED = ("dm", "dn", "dp", "dq", "dr", "ds", "dt")     # wrote emergencies and requests for deletion
 PASSING = ("du", "dv", "dw", "dx", "dy", "dz",   # wrote plain facts told in passing, fewer conversations
            "ea", "eb", "ec", "ed", "ee", "ef", "eg",
-           "eh", "ei", "ej", "ek", "el", "em", "en")   # wrote conversations of all kinds
+           "eh", "ei", "ej", "ek", "el", "em", "en",   # wrote conversations of all kinds
+           "kb", "kc", "kd", "ke", "kf", "kg", "kh", "ki")   # wrote first tries: plain facts in short messages
 PAIRERS = ("ix", "iy", "iz", "ja", "jb", "jc", "jd", "je",
            "jl", "jm", "jn", "jo", "jp", "jq", "jr", "js")   # wrote pairs of statements alone
 TASKS = ("jf", "jg", "jh", "ji", "jj", "jk")   # wrote tasks, and what looks like one

@@ -52,7 +52,7 @@ def voices(
 # what these hands wrote scores, and trains no reader
 SEALED = tuple("ac ad ae af ag ah al ao ap aq aw ax bd be by bz cg cj dk dl dn "
                "ds dt dy dz ef eg em en et eu fd fe fi fm fr fs fv fy gb ge gf gw gx ib ic id ie jd "
-               "je jj jk jz ka".split())
+               "je jj jk jz ka kh ki".split())
 
 def hands_of(
     kind: str = "messages",

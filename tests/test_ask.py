@@ -12,7 +12,8 @@ from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import Reply, ScriptedLM
 from memkit.records import Document, Message
 from memkit.malp import coordinator as C
-from memkit.maprec import detection as M
+from memkit.maprec import detection as M, open_map
+from memkit.mark import open_mark
 from memkit.mark.agents import ListedMemories
 from memkit.reading import validation as R
 from memkit.turn.assistants import assistants, open_assistant
@@ -218,3 +219,9 @@ def test_where_the_model_cannot_read_memkit_does_and_the_turn_says_so(name):
 
 def test_the_embedded_model_is_not_asked_for_json():
     with pytest.raises(ValueError, match="the embedded one can't write; name a capable model"): open_assistant("malp", store=":memory:", prompted=True)
+
+
+@pytest.mark.parametrize("opening", [open_mark, open_map])
+def test_a_papers_own_call_is_prompted_in_the_same_way(opening):
+    with pytest.raises(ValueError, match="the embedded one can't write; name a capable model"): opening(":memory:", prompted=True)
+    with opening(":memory:", ScriptedLM(capable), prompted=True) as bot: assert isinstance(bot.reader, R.PromptedReader)

@@ -2,6 +2,8 @@
 import ast
 import functools
 import http.server
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -80,6 +82,14 @@ def test_the_readme_lists_the_path():
     said = said[said.index("## The path"):]
     listed = re.findall(r"^\d+\. \[(.*)\]\(nbs/([\w/]+)\.ipynb\)", said[:said.index("\n## ", 5)], re.M)
     assert listed == [(pages.read_page(labs.ROOT/f"nbs/{p}.ipynb", labs.ROOT/"nbs").title, p) for p in contents.CHAPTERS]
+
+
+def test_the_front_page_calls_what_is_there():
+    from memkit.mark.assistant import MarkAssistant
+    said = "".join("".join(c["source"]) for c in json.loads((labs.ROOT/"nbs/index.ipynb").read_text())["cells"] if c["cell_type"] == "markdown")
+    for verb in ("release", "reject"): assert f"`mark.{verb}(id, by=" in said and "by" in inspect.signature(getattr(MarkAssistant, verb)).parameters
+    calls = re.findall(r"`(memkit(?:\.\w+)+)\.(open_\w+)`", said)
+    assert len(calls) == 4 and all(hasattr(importlib.import_module(module), name) for module, name in calls)
 
 
 def test_the_path_leads_from_page_to_page(book):

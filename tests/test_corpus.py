@@ -204,7 +204,7 @@ BAD = [  # name, content, line, what the reason says
     ("a.jsonl", b"[" * 100_000, 1, "isn't JSON"), ("a.json", b'[{"text": "a"},\n {"text": }]', 2, "isn't JSON"), ("a.json", b'[{"text": "a"},\n]', 2, "isn't JSON"),
     ("a.json", b'[{"text": "a"}\n{"text": "b"}]', 2, "Expecting ','"), ("a.json", b'[{"text": "a"}]\nmore', 2, "isn't JSON"), ("a.json", b'{"text": "a"}', 0, "list is expected"),
     ("a.json", b'[\n{"text": "caf\xe9"}]', 0, "byte 0xe9"), ("a.json", b"[" + b"["*100_000, 0, "isn't JSON"),
-    ("a.csv", b"text\n\"never closed\n", 2, "isn't CSV"), ("a.csv", b'text,b\none\n', 2, "1 fields for 2"), ("a.csv", b"text,b\n1,2,3\n", 2, "3 fields for 2"), ("a.csv", b"body\nx\n", 1, "no column 'text'; its columns are body"),
+    ("a.csv", b"text,b,b\n1,2,3\n", 1, "a column twice: 'b'"), ("a.csv", b"text\n\"never closed\n", 2, "isn't CSV"), ("a.csv", b'text,b\none\n', 2, "1 fields for 2"), ("a.csv", b"text,b\n1,2,3\n", 2, "3 fields for 2"), ("a.csv", b"body\nx\n", 1, "no column 'text'; its columns are body"),
     ("a.csv", b"text\ncaf\xe9\n", 2, "byte 0xe9"), ("a.csv", b"text\na\0b\n", 2, "NUL"), ("a.csv", b"text\n" + b"x"*200_000 + b"\n", 2, "131072"),
 ]
 
@@ -217,6 +217,11 @@ def test_bad_files_name_file_and_line(put, name, content, line, reason):
     loaded, warned = skipping(C.load_file, path)
     first = loaded.problems[0]
     assert (first.file, first.line) == (str(path), line) and reason in first.reason and len(warned) == 1
+
+
+def test_a_name_that_is_none_is_answered_with_those_there_are():
+    with pytest.raises(ValueError, match="no source 'x'; there are knowledge, medquad"): C.find_data("x")
+    with pytest.raises(FileNotFoundError, match="no corpus 'medqad'; there are public, medmcqa, medquad, bioasq, symptoms, own, or a file"): C.read_corpus("medqad")
 
 
 def test_skip_keeps_the_rest_in_order(put):

@@ -492,3 +492,8 @@ def test_an_echo_of_what_a_user_said_of_themselves_is_shared_with_nobody(echo):
         for said in ("Warfarin, 3 mg, evenings. Since the mechanical valve in 2012.", "I am allergic to penicillin."): a.chat("walter", said)
         a.end("walter").result()
         assert a.shared_memories("nora") == []
+
+
+def test_an_unknown_kind_of_agent_is_answered_with_those_there_are():
+    with pytest.raises(ValueError, match="kind must be user-question or llm-response, got 'nobody'"): prompted.EmbeddedAgent("nobody").extract(None)
+    with pytest.raises(ValueError, match="kind must be one of residual, .*got 'nobody'"): extraction("nobody", [])

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from memkit.cli import main as memkit_main
 from memkit.train.adapters import AdapterError, AdapterStore
 from memkit.models.local import LocalLM
 from memkit.store.store import MemoryStore
@@ -100,7 +101,7 @@ def test_too_little_says_how_much_is_needed(ann, patient, base):
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.}, {"least": 1}, {"questions": -1}, {"learning_rate": 0.}, {"epochs": 0}])
 def test_settings_that_cannot_be(wrong):
-    with pytest.raises(ValueError): LoraSettings(**wrong)
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"): LoraSettings(**wrong)
 
 
 def test_the_papers_settings(): assert (PAPER_LORA.learning_rate, PAPER_LORA.rank, PAPER_LORA.alpha, PAPER_LORA.weight_decay, PAPER_LORA.warmup, PAPER_LORA.questions) == (5e-5, 8, 32, 1e-4, .1, 0)
@@ -181,16 +182,24 @@ def test_a_lease_ends_by_itself_although_its_process_number_lives(ann, patient):
     assert jobs(ann.store, patient.id, TRAINING) == []
 
 
-def test_a_training_that_was_left_is_done_by_the_worker(ann, patient, base, monkeypatch):
-    monkeypatch.setattr(ann, "model", lm(base))
-    assert leave_training(ann.store, patient.id) == leave_training(ann.store, patient.id)
+def test_a_training_that_was_left_is_done_by_the_worker(base, embedder, patient):
+    ann = open_malp(MemoryStore(":memory:"), lm(base), embedder=embedder)
+    for v in patient.visits: ann.study(patient.id, v.rounds)
+    assert leave_training(ann.store, patient.id) == leave_training(ann.store, patient.id, FEW)
     leave_training(ann.store, "nobody")
-    queue = training_queue(ann, FEW)
+    queue = training_queue(ann)
     serve([ann.queue, queue], once=True, say=print)
-    assert AdapterStore(ann.store).card(patient.id) and jobs(ann.store, patient.id) == [] and (queue.done, queue.failed) == (1, 1)
+    assert AdapterStore(ann.store).card(patient.id).card["settings"]["least"] == FEW.least and jobs(ann.store, patient.id) == [] and (queue.done, queue.failed) == (1, 1)
     job, = all_jobs(ann.store, TRAINING)
     assert (job.user, job.error, job.state) == ("nobody", "TooLittle", "waiting")
     queue.close()
+
+
+def test_the_settings_of_a_training_outlive_its_process(ann, patient):
+    with lease(ann.store, patient.id, FEW), lease(ann.store, "nobody"):
+        job, other = all_jobs(ann.store, TRAINING)
+        assert job.data["epochs"] == FEW.epochs and tuple(job.data["targets"]) == FEW.targets and other.data == {}
+        assert leave_training(ann.store, patient.id, LoraSettings()) == job.id and jobs(ann.store, patient.id, TRAINING) == [job]
 
 
 def test_no_better_is_not_kept(ann, patient, base):
@@ -242,8 +251,14 @@ def test_the_command_line(tmp_path, base, embedder, patient, capsys):
     assert AdapterStore(MemoryStore(store)).card(patient.id).size == said[-1]["bytes"]
     assert run(*common, "--least", 6, "--epochs", 3, "--questions", 0, "--learning-rate", 1e30, capsys=capsys)[0] == EXIT["loss not finite"]
     with lease(MemoryStore(store), patient.id): assert run(*common, "--least", 6, capsys=capsys)[0] == EXIT["being trained"]
-    code, said, _ = run(*common, "--later", capsys=capsys)
+    later = ("--user", patient.id, "--store", store, "--later", "--epochs", 1, "--questions", 2, "--least", 6, "--rank", 4)
+    code, said, _ = run(*later, capsys=capsys)
     assert code == 0 and [j.id for j in jobs(MemoryStore(store), patient.id, TRAINING)] == [said[-1]["job"]]
+    for wrong in (["--model", base], ["--injected"], ["--fresh"]):
+        code, _, err = run(*later, *wrong, capsys=capsys)
+        assert code == EXIT["error"] and "don't go with --later" in err
+    assert memkit_main(["work", "--assistant", "malp", "--store", str(store), "--model", str(base), "--once"]) == 0
+    assert capsys.readouterr().out.startswith("1 done") and AdapterStore(MemoryStore(store)).card(patient.id).card["shape"]["rank"] == 4
     assert run("--user", "ann", "--store", tmp_path/"m.sqlite3", "--model", tmp_path/"none", capsys=capsys)[0] == EXIT["error"]
 
 

@@ -214,7 +214,7 @@ _POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
 def in_words(
     unit: str,
     max_words: int,   # 1 or more
-) -> str:             # '' where not even its first point fits
+) -> str:             # '' where the sentence, or the list's first point, is too long
     "A sentence, or a list with as many points as the limit allows (ours)."
     text = " ".join(unit.split())
     lead, *points = [p.strip() for p in _POINT.split(text)]

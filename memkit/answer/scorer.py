@@ -11,7 +11,6 @@ __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', '
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

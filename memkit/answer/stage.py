@@ -20,7 +20,7 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from .scorer import FORGETS, READ, AsRead, Evidence, Scorer, load_scorer, only_asks, probability_known
+from .scorer import FORGETS, READ, AsRead, Evidence, load_scorer, only_asks, probability_known
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -210,11 +210,10 @@ def evidence_for(
     text: str,                         # a question, or a request to forget
     before: Sequence["StoredTurn"],    # in the order they were said
     known: dict[str, ReadMessage],     # by turn; filled here
-    gone: bool = False,                # also messages that were taken back
     kept: AsRead | None = None,        # what was read before, and isn't read again
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
     "The earlier messages that are nearest to a message, and what the scorer makes of them."
-    near = nearest_said(text, before, known, gone)
+    near = nearest_said(text, before, known)
     return near, load_scorer().evidence(text, [(t.at.date(), t.question) for t in near], kept)
 
 # %% ../../nbs/answer/04_stage.ipynb #ov05bbbb
@@ -354,10 +353,9 @@ TASK = .3            # probability from which a message is a task, which nothing
 def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
-    scorer: Scorer | None = None,     # None: the one that ships with memkit
 ) -> dict[str, float]:                # of each of `memkit.answer.scorer.ASKED` its probability; they sum to 1
     "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
-    shares = (scorer or load_scorer()).asked(text)
+    shares = load_scorer().asked(text)
     acts = {c.act for c in reading.clauses} if reading else set()
     if not acts & {"asks-self", "asks-world"}: return shares
     asks = {name: p for name, p in shares.items() if name not in TELLING}

@@ -30,7 +30,8 @@ def open_chatbot(
     corpus: str | Path | Iterable[Document] = "own",  # as for `read_corpus`
     model: str | LanguageModel = "embedded",       # as for `load_model`, such as 'microsoft/phi-2'
     embedder="minilm",  # of documents, as for `load_embedder`; memories are always MiniLM's (hybrid §5.3)
-    memory: str = "store",                         # or 'chroma', as in the paper
+    # 'chroma', as in the paper: in a folder; or a Chroma server's address, such as http://127.0.0.1:8000
+    memory: str = "store",
     retrieval: RetrieveSettings = RetrieveSettings(),  # `PAPER` for the paper's fusion
     settings: HybridSettings | None = None,
     # of the fallback, from `calibrate`; memkit's own if None, which suits small corpora like its own

@@ -161,7 +161,7 @@ class HybridChatbot(Assistant):
         embedder: Embedder,                        # of memories and of the check; the paper: MiniLM
         memory: StoreMemory | None = None,         # where exchanges are searched; the store itself if None
         settings: HybridSettings | None = None,
-        calibration: Calibration | None = None,    # of the fallback; memkit's own for the retriever's embedder if None
+        calibration: Calibration | None = None,    # of the fallback; memkit's own if None
         clock: Callable[[], datetime] = utc_now,
     ):
         super().__init__(store, model, settings, clock, retriever)

@@ -199,7 +199,10 @@ def read_json_list(
     "Each object of a list in a JSON document, with its number, or what is wrong. Raises `CorpusError` for the file."
     with open_text(path, encoding, newline=None) as f: found = _json(f.read(), encoding)
     items = found.get(key) if key and isinstance(found, dict) else found
-    if not isinstance(items, list): raise CorpusError(f"no list {key!r} in it" if key else "a JSON list is expected")
+    if not isinstance(items, list):
+        wanted = f'no list {key!r} in it; it must look like {{"{key}": [{{…}}, …]}}' if key else (
+            f"a JSON list is expected, as [{{…}}, …], got {type(items).__name__}; objects one a line go into a .jsonl")
+        raise CorpusError(wanted)
     for n, item in enumerate(items, 1): yield _object(item, RecordPlace(f"{path}:{n}"))
 
 # %% ../../nbs/hybrid/01_corpus.ipynb #cbbc71d4
@@ -225,7 +228,8 @@ def read_csv(
 def _header(row: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
     if missing := [c for c in columns if c not in row]:
         raise CorpusError(f"names no column {missing[0]!r}; its columns are {', '.join(row)}", 1)
-    if len(set(row)) < len(row): raise CorpusError(f"names a column twice; its columns are {', '.join(row)}", 1)
+    if twice := [c for n, c in enumerate(row) if c in row[:n]]:
+        raise CorpusError(f"names a column twice: {twice[0]!r}; give each a name of its own", 1)
     return row
 
 # %% ../../nbs/hybrid/01_corpus.ipynb #560b28aa
@@ -313,8 +317,7 @@ OWN = "medical_knowledge.jsonl"
 def load_own(
     on_error: str = "raise",  # or skip
 ) -> LoadedSource:
-    """The medical knowledge that travels with memkit, in our own words: the default where no public corpus is
-    at hand."""
+    "The medical knowledge that travels with memkit, in our own words: the corpus where none is named."
     return load_file(
         own_data(OWN), title="title", category="category", id="id", source="source", meta=("topic",),
         name="memkit", on_error=on_error)
@@ -406,13 +409,17 @@ def _state(s: Source) -> str:
     return f"missing: set MEMKIT_DATA to the folder that holds {s.path}, or pass a path to the loader"
 
 # %% ../../nbs/hybrid/01_corpus.ipynb #91c54334
+def _source(name: str) -> Source:
+    for s in SOURCES:
+        if s.name == name: return s
+    raise ValueError(f"there is no source {name!r}; there are {', '.join(s.name for s in SOURCES)}")
+
 def data_help(
     name: str | None = None,  # such as medquad; all sources if None
 ) -> str:                     # lines of text
     """What each source is, its licence, where to get it, and whether it is here. Raises `ValueError` for a name
     it doesn't know."""
-    found = [s for s in SOURCES if name in (None, s.name)]
-    if not found: raise ValueError(f"there is no source {name!r}; there are {', '.join(s.name for s in SOURCES)}")
+    found = SOURCES if name is None else [_source(name)]
     return "\n\n".join(f"{s.name}: {s.what}\n  licence  {s.licence}\n  get it   {s.get}\n  now      {_state(s)}"
                        for s in found)
 
@@ -421,8 +428,9 @@ def find_data(
     name: str,                       # such as medquad
     path: str | Path | None = None,  # the caller's own choice
 ) -> Path:
-    "The caller's path, or the public data's; raises `FileNotFoundError`, which says how to get it."
-    source = next(s for s in SOURCES if s.name == name)
+    """The caller's path, or the public data's; raises `FileNotFoundError`, which says how to get it, and `ValueError`
+    for a name that isn't in SOURCES."""
+    source = _source(name)
     found = Path(path).expanduser() if path else public_data(source.path)
     if found and found.exists(): return found
     where = f"there is no {found}" if found else f"{name} is {_state(source)}"
@@ -754,6 +762,8 @@ def read_corpus(
     if not isinstance(spec, (str, Path)): return tuple(spec)
     if spec == "public": return build_corpus(*load_public(on_error), on_error=on_error).documents
     if spec in _LOADERS: return build_corpus(_LOADERS[spec](on_error=on_error), on_error=on_error).documents
+    if isinstance(spec, str) and not Path(spec).suffix and not Path(spec).expanduser().exists():
+        raise FileNotFoundError(f"there is no corpus {spec!r}; there are public, {', '.join(_LOADERS)}, or a file")
     named = lambda r: r.get("id") or blake2b(str(r.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
     fields = {name: lambda r, name=name: r.get(name) or "" for name in ("title", "category", "source")}
     return build_corpus(load_file(Path(spec), id=named, on_error=on_error, **fields), on_error=on_error).documents

@@ -115,7 +115,7 @@ def calibrate(
 def load_calibration(
     embedder: str = "",  # an embedder's name
 ) -> Calibration:
-    "The calibration that travels with memkit for this embedder, or else the one for any."
+    "The calibration that travels with memkit: one of this embedder's own where there is one, or else that for any."
     kept = {c["embedder"]: Calibration(**c) for c in json.loads(own_data("fallback.json").read_text(encoding="utf-8"))}
     return kept.get(embedder, kept[""])
 

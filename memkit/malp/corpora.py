@@ -42,7 +42,7 @@ class EvidenceQuestion:
     "A question about a conversation, and the turns that answer it."
     question: str
     answer: str                  # "" where the file gives none, as for what was never said
-    evidence: tuple[str, ...]    # Said.id of each; () where the file names none
+    evidence: tuple[str, ...]    # CorpusTurn.id of each; () where the file names none
     category: str                # the file's own, in words
     trap: str = ""               # the answer that a careless reader gives (LoCoMo's adversarial_answer)
 

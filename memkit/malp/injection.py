@@ -405,8 +405,8 @@ def load_injection(
 def load_injected(
     dtype: str | None = None,  # as for LocalLM
 ) -> LocalLM:
-    """The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes
-   . Raises what `load_injection` raises."""
+    """The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes.
+    Raises what `load_injection` raises."""
     model, tokenizer = load_causal(embedded_folder(), None, dtype)
     adapter = load_injection(model, own_data("injection_smollm2.safetensors").with_suffix(""))
     return LocalLM.wrap(model, tokenizer, f"SmolLM2-135M-Instruct+{adapter.digest}")
@@ -430,8 +430,8 @@ def load_base(
 def _from_json(path: Path) -> Iterator[CorpusRow]:
     "HealthCareMagic-100k, iCliniq, GenMedGPT (instruction, input, output); memkit's own entries (title, text, topic)."
     from memkit.malp.corpora import read_json
-    for r in read_json(path, "objects, in a list or one a line", lines=True):
-        if not isinstance(r, dict): raise ValueError(f"{path.name} must hold objects, got {type(r).__name__}")
+    for n, r in enumerate(read_json(path, "objects, in a list or one a line", lines=True), 1):
+        if not isinstance(r, dict): raise ValueError(f"{path.name} must hold objects; record {n} is {type(r).__name__}")
         title, text = r.get("title") or "", r.get("text")
         if isinstance(text, str):
             yield {"text": f"{title}\n{text}".strip(), "question": title, "answer": text if title else "",

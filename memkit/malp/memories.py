@@ -306,10 +306,9 @@ class MemoryEncoder(TunedMiniLM):
     def __init__(
         self,
         adapter: Adapter | str | Path,  # or the path it was saved at
-        threads: int | None = None,     # as for MiniLM
     ):
         "Raises what `TunedMiniLM` raises."
-        super().__init__(adapter, threads)
+        super().__init__(adapter)
         self.adapter, self.name = self.name.partition("+")[2], self.document_name   # the adapter's digest
 
 # %% ../../nbs/malp/07_memories.ipynb #e05abb44

@@ -160,7 +160,7 @@ class Script:
     def __init__(self, voice: Voice, strands: Sequence[Strand], preference: str, n_rounds: int):
         self.voice, self.rng, self.strands, self.preference, self.n = voice, voice.rng, strands, preference, n_rounds
         self.style = preference if self.rng.random() < .9 else self.rng.choice(PREFERENCES)
-        self.user, self.doctor = ([[] for _ in range(n_rounds)] for _ in range(2))   # of Line
+        self.user, self.doctor = ([[] for _ in range(n_rounds)] for _ in range(2))   # of SaidLine
         self.asked: dict[int, ToldVersion] = {}    # by the round of the answer
 
 # %% ../../nbs/malp/04_patients.ipynb #0647fd29

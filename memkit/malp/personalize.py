@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
@@ -34,7 +34,7 @@ from .timelines import yours
 from ..models.local import LocalLM
 from ..records import Hit, Memory, Message, utc_now
 from ..train.adapters import (
-    AdapterStore, LoraShape, base_digest, lora_model, lora_weights, random_layers)
+    AdapterStore, LoraShape, PersonalLM, base_digest, lora_model, lora_weights, random_layers)
 from ..train.loop import NotFinite, OtherTraining, TrainSettings, Training, train
 from ..train.sequences import TokenRow, answer_loss, chat_examples
 
@@ -200,7 +200,8 @@ class LoraSettings:
 
     def __post_init__(self):
         if not 0 < self.held_out < 1: raise ValueError(f"held_out must lie between 0 and 1, got {self.held_out}")
-        if self.questions < 0 or self.least < 2: raise ValueError("questions must be 0 or more, least 2 or more")
+        for name, least in (("questions", 0), ("least", 2)):
+            if (got := getattr(self, name)) < least: raise ValueError(f"{name} must be {least} or more, got {got}")
         self.training   # checks the rest
 
     @property
@@ -321,6 +322,7 @@ TRAINING = "training"   # the queue of jobs that train weights; no assistant tha
 def lease(
     store: "MemoryStore",
     user: str,
+    settings: "LoraSettings | None" = None,   # for whoever goes on if this process dies; None: as a waiting job says
 ) -> Iterator[None]:
     "Be the only one who trains this user's weights, as a job that lasts. Raises `Busy`."
     from memkit.store.jobs import LEASE, end_job, heartbeat, jobs, leave_job, signature
@@ -329,7 +331,7 @@ def lease(
         if held := [j for j in jobs(store, user, TRAINING) if j.state == "running"]:
             raise Busy(f"the weights of this user are being trained since {held[0].at:%Y-%m-%d %H:%M} UTC; "
                        f"wait until it has ended (if it died, {LEASE:.0f} seconds at most)")
-        id = leave_job(store, user, TRAINING, "train", who=who, seconds=LEASE)
+        id = leave_job(store, user, TRAINING, "train", who=who, seconds=LEASE, data=settings and asdict(settings))
     with heartbeat(store, user, id, who, LEASE):
         try: yield
         finally: end_job(store, user, id)
@@ -389,7 +391,7 @@ def personalize(
     data = lessons(plain, user, lm.load()[1], settings)
     kept = KeptCheckpoint(assistant.store, user, base, mark)
     # of several processes the first writes for all
-    with lease(assistant.store, user) if first_process() and not leased else nullcontext():
+    with lease(assistant.store, user, settings) if first_process() and not leased else nullcontext():
         tuned = _tuned(lm, data, settings, kept, progress, log, resume)
         if not (first_process() and tuned.training.step): saved = None
         else: saved = store.save(user, tuned.weights, {**tuned.card, "made": utc_now().isoformat()}, mark)
@@ -408,22 +410,28 @@ def _tuned(lm, data, settings, kept, progress, note, resume) -> Tuned:
 # %% ../../nbs/malp/11_personalize.ipynb #77c4ed32
 def training_queue(
     assistant: MalpAssistant,        # whose model is trained on, in this process
-    settings: LoraSettings = LoraSettings(),
+    settings: LoraSettings = LoraSettings(),   # where a job has none of its own
 ) -> "Worker":
     "Does the trainings that were left, one after the other. A job fails with what `personalize` raises."
     from memkit.store.jobs import Worker
     def do(job: "Job", offline: bool):
-        if not isinstance(assistant.model, LocalLM): raise ValueError("weights are trained on a model in this process")
-        return personalize(assistant, job.user, assistant.model, settings, progress=False, leased=True)
+        lm = assistant.model.lm if isinstance(assistant.model, PersonalLM) else assistant.model
+        if not isinstance(lm, LocalLM): raise ValueError("weights are trained on a model in this process")
+        own = replace(settings, **job.data | {"targets": tuple(job.data.get("targets", settings.targets))})
+        return personalize(assistant, job.user, lm, own, progress=False, leased=True)
     return Worker(assistant.store, TRAINING, do, wait=60.)
 
 # %% ../../nbs/malp/11_personalize.ipynb #b7b78521
-def leave_training(store: "MemoryStore", user: str) -> int:
-    "Leave a user's training to `memkit work`; the one that waits or is going on already, where there is one."
+def leave_training(
+    store: "MemoryStore",
+    user: str,
+    settings: LoraSettings = LoraSettings(),
+) -> int:   # the job's number
+    "Leave a user's training to `memkit work`, in place of one that waits; where one is going on, nothing is left."
     from memkit.store.jobs import jobs, leave_job
     with store.transaction(user):
-        there = [j.id for j in jobs(store, user, TRAINING) if j.state != "given up"]
-        return there[0] if there else leave_job(store, user, TRAINING, "train")
+        running = [j.id for j in jobs(store, user, TRAINING) if j.state == "running"]
+        return running[0] if running else leave_job(store, user, TRAINING, "train", data=asdict(settings))
 
 # %% ../../nbs/malp/11_personalize.ipynb #abb94ecd
 EXIT = {"saved": 0, "error": 1, "usage": 2, "too little data": 3, "loss not finite": 4, "being trained": 5,
@@ -474,10 +482,13 @@ def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]
 
 # %% ../../nbs/malp/11_personalize.ipynb #67fc5cf1
 def _later(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
-    from memkit.files import home_dir
     from memkit.store.store import MemoryStore
-    with MemoryStore(a.store or home_dir()/(MalpAssistant.store_file or f"{MalpAssistant.name}.sqlite3")) as store:
-        say(event="left", job=leave_training(store, a.user))
+    from memkit.turn.assistants import usual_store
+    if a.model != "embedded" or a.injected or a.fresh:
+        raise ValueError("--model, --injected and --fresh don't go with --later: the training goes on where one was "
+                         "interrupted, on the model of memkit work --assistant malp --model MODEL")
+    with MemoryStore(a.store or usual_store(MalpAssistant)) as store:
+        say(event="left", job=leave_training(store, a.user, settings))
     return EXIT["saved"]
 
 # %% ../../nbs/malp/11_personalize.ipynb #24cd741d

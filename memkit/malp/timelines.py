@@ -95,7 +95,9 @@ def reference(
     slots: Mapping[str, str],
 ) -> str:                      # "You are allergic to penicillin."
     "The short answer a person would give to a question about this attribute."
-    return fill(_own("phrases")["answers"][about], slots, second=True)
+    answers = _own("phrases")["answers"]
+    if about not in answers: raise ValueError(f"about must be one of {', '.join(answers)}, got {about!r}")
+    return fill(answers[about], slots, second=True)
 
 def day_text(
     day: date,
@@ -121,6 +123,7 @@ def rough(
     keep: Sequence[str] = (), # what must stay as it is: values
 ) -> str:
     "The text as somebody with this habit types it."
+    if habit not in HABITS: raise ValueError(f"habit must be one of {', '.join(HABITS)}, got {habit!r}")
     change = {"tidy": str, "lower case": str.lower, "slips": lambda t: _slip(t, rng),
               "hasty": lambda t: t.replace("'", "")}[habit]
     if not keep: return change(text)
@@ -162,6 +165,8 @@ def in_style(
     comfort: str = "You'll manage this well, and I'm here if it worries you.",  # what a reassuring doctor adds
 ) -> tuple[str, str]:      # what the doctor says; the one sentence of it that holds the knowledge
     "The doctor's answer in a patient's preferred style."
+    if preference not in PREFERENCES:
+        raise ValueError(f"preference must be one of {', '.join(PREFERENCES)}, got {preference!r}")
     core = item.plain if preference == "plain words" else item.say
     after = {"concise": "", "plain words": "", "reassuring": comfort, "detailed": f"{item.more} {item.figure}",
              "step by step": item.steps, "with figures": item.figure}[preference]

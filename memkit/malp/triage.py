@@ -193,7 +193,7 @@ class KnownNote:
     vector: np.ndarray     # [dim], unit length
     type: str              # one of notes.KINDS
     flags: frozenset[str] = frozenset()
-    place: str = ""        # one of replay.PLACES; '' for a note of this round
+    place: str = ""        # one of PLACES; '' for a note of this round
     said: str = ""         # the short message that it was said in; '' where it is compared alone
     turn: str = ""         # of that message
     facts: Sequence[Mapping] = ()   # as `facts.fact_row` gives them

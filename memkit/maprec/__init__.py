@@ -28,5 +28,5 @@ def open_map(
     "MAP's assistant with all its parts (MAP §4). Raises the errors of loading its parts."
     from memkit.maprec.assistant import MapAssistant
     from memkit.turn.assistants import opened, parts
-    p = parts(MapAssistant, store, model, embedder)
+    p = parts(MapAssistant, store, model, embedder, prompted=prompted)
     return opened(MapAssistant.open(p, settings, catalogue, ratings, prompted, predictor), p)

@@ -28,5 +28,5 @@ def open_mark(
     "MARK's assistant with everything it needs (MARK §1.2). Raises what the loading of its parts raises."
     from memkit.mark.assistant import MarkAssistant
     from memkit.turn.assistants import opened, parts
-    p = parts(MarkAssistant, store, model, embedder)
+    p = parts(MarkAssistant, store, model, embedder, prompted=prompted)
     return opened(MarkAssistant.open(p, settings, documents, prompted, policy, attributes_of, search, roles), p)

@@ -150,6 +150,7 @@ class EmbeddedAgent:
     recalled: Recalled = none_shown
     def extract(self, conversation: Conversation) -> list[Refined]:
         "The memories in the order of their turns, each text once."
+        if self.kind not in _EXTRACT: raise ValueError(f"kind must be {' or '.join(_EXTRACT)}, got {self.kind!r}")
         found, read = {}, read_conversation(conversation, self.recalled)
         place = {t: i for i, t in enumerate(conversation.turns)}
         for m in _EXTRACT[self.kind](read):
@@ -221,6 +222,7 @@ def extraction(
 ) -> list[Message]:
     """What a model is asked about a conversation: task, rules, one example, and the turns as JSON (MARK, appendix 3;
     our wording)."""
+    if kind not in _TASKS: raise ValueError(f"kind must be one of {', '.join(_TASKS)}, got {kind!r}")
     shown = f"Example conversation:\n{_EXAMPLE}\nIts memories:\n{_SHOWN[kind]}"
     return [
         Message(role="system", text=f"{_TASKS[kind]}\n{_RULES}\n{shown}"),

@@ -467,7 +467,7 @@ def audit(self: MarkAssistant, memory_id: int) -> list[SeenBy]:
 @patch
 def feedback(self: MarkAssistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
     """Call a memory right or wrong that was shown to the user (MARK §1.2, FS).
-    Raises `LookupError` and `ValueError` as `judge_memory` does."""
+    Raises `LookupError`, `ValueError` and `TypeError` as `judge_memory` does."""
     own = {m.id for m in self.store.list(self.check_user(user), superseded=True)}
     owner = user if memory_id in own else DOMAIN
     judged = judge_memory(self.store, owner, memory_id, user, correct, revise=revise)

@@ -318,7 +318,8 @@ def extracted(
         raise BuildError(f"{told}: it returned {len(found):,} memories; {MOST} an exchange are allowed")
     for r in found:
         ours = isinstance(r, Refined) and r.kind == agent.kind and set(r.turns) <= set(conversation.turns)
-        if not ours: raise BuildError(f"{told}: it returned something else than memories of its kind, from here")
+        wanted = f"Refined of the kind {agent.kind!r} whose turns are this conversation's"
+        if not ours: raise BuildError(f"{told}: it returned something else than memories of its kind: give {wanted}")
         if (n := len(r.text) + len(r.about)) > LONGEST:
             raise BuildError(f"{told}: it returned a memory of {n:,} characters; {LONGEST:,} are allowed")
     return found
@@ -406,7 +407,7 @@ def _write(self: Builder, owner: str, conversation: Conversation, found: Sequenc
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa
 @patch
 def build(self: Builder, conversation: Conversation) -> BuildReport:
-    """Learn from a conversation; raises `BuildError`.
+    """Learn from a conversation; raises `BuildError`, and `TypeError` for what is no `Conversation`.
     Nothing is kept of what failed, and a repetition does what is missing."""
     if not isinstance(conversation, Conversation):
         raise TypeError(f"build takes a Conversation, got {type(conversation).__name__}; "

@@ -224,7 +224,8 @@ def contest(
     new: ConflictSide,
     old: ConflictSide,
 ) -> tuple[bool, str]:     # does the new one win; why, in words with the numbers
-    "Who wins a contradiction (ours; MARK, abstract): whose words, then trust, then feedback, then recency."
+    """Who wins a contradiction (ours; MARK, abstract): whose words, then trust, then feedback, then recency.
+    Between two statements of one person, which nobody else has confirmed, recency alone."""
     if new.source != old.source: return new.source == "user", "a user's words outweigh the assistant's own"
     later, when = new.at >= old.at, f"{new.at:%Y-%m-%d %H:%M} against {old.at:%Y-%m-%d %H:%M}"
     if new.by == old.by and len(new.by) == 1:
@@ -374,7 +375,7 @@ def losers(self: Resolution, ids: Collection[int], kind: str) -> list[Memory]:
 def resolve(
     p: Resolution,
     r: Refined,
-    vector: np.ndarray,   # [dim], of `found_by(r)`
+    vector: np.ndarray,   # [dim], of `memory_text(r)`
 ):
     "Store one extracted memory: merged, resolved or added (MARK §1.2; how: ours)."
     olds = p.near(r.kind, vector)

@@ -145,7 +145,7 @@ class Defence:
     every: int = 0                           # sessions between two rounds of maintenance; 0: every night
 
 NOTHING = Defence(weights=TEST, contests=False, trust=None)      # by similarity alone
-DEFAULT = Defence(trust=EACH_ONCE, quorum=QuorumSettings(), every=MarkSettings().upkeep)   # as `open_mark` ships it
+DEFAULT = Defence(trust=EACH_ONCE, quorum=QuorumSettings(), every=MarkSettings().upkeep)   # the trust of `open_mark`
 TRUST = Defence(weights=PRESETS["Similarity + Feedback"])        # all that the paper has
 ROLES_GIVEN = replace(DEFAULT, host=True)
 DEFENCES: Mapping[str, Defence] = {
@@ -318,13 +318,13 @@ def correction(
 ) -> list[list[bool]]:       # by topic: is it told first after 0, 1, … confirmations; at last, where `then` is given
     "Whether honest corrections of outdated claims win."
     out, people = [], [f"user {n}" for n in range(HONEST_USERS)]
-    bring = {"anybody": people, "expert": people[::4], "member": [p for n, p in enumerate(people) if n % 4]}[by]
+    kinds = {"anybody": people, "expert": people[::4], "member": [p for n, p in enumerate(people) if n % 4]}
+    if by not in kinds: raise ValueError(f"by must be one of {', '.join(kinds)}, got {by!r}")
     with Ward(defence, embedder, f"correction {seed}") as ward:
         for i, t in enumerate(topics):
-            first = ward.rng.choice(bring)
+            first = ward.rng.choice(kinds[by])
             users = ward.rng.sample([p for p in people if p != first], 19)
-            # a stranger's mistake, not an expert's
-            if known == 1: users.sort(key=lambda p: int(p.split()[1]) % 4 == 0)
+            if known == 1: users.sort(key=lambda p: int(p.split()[1]) % 4 == 0)   # a stranger's mistake, no expert's
             _taught(ward, t, t.false, users[:1 + i % known])
             ward.night()
             won = _confirmed(ward, t, [first, *ward.rng.sample(users[4:], confirmations)])

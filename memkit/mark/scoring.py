@@ -142,7 +142,7 @@ def fixed_terms(
 @dataclass(frozen=True)
 class Score:
     "The relevance of one memory and its weighted parts."
-    value: float        # what it is ranked by; 0..1
+    value: float        # what it is ranked by; 0..1, but any number from `relevance(…, literal=True)`
     recall: float
     recency: float
     similarity: float

@@ -8,16 +8,17 @@ __all__ = ['LEASE', 'LONGEST', 'OFFLINE', 'sealed', 'unsealed', 'signature', 'is
            'summary', 'serve']
 
 # %% ../../nbs/store/06_jobs.ipynb #d9875bef
+import json
 import os
 import secrets
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b, shake_256
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,7 @@ class Job:
     attempts: int = 0           # how often it was begun
     error: str = ""             # of the last attempt: a type, never somebody's words
     state: str = "waiting"      # waiting, running, given up
+    data: Mapping[str, Any] = field(default_factory=dict, hash=False)   # how it is done, such as a training's settings
 
     def __str__(self):
         of = f"turn {self.turn}" if self.turn else f"session {self.session}" if self.session else "what was said"
@@ -101,7 +103,7 @@ def _held(row) -> bool:
 
 def _job(user: str, row) -> Job:
     state = "given up" if row.dead else "running" if _held(row) else "waiting"
-    return as_record(Job, row, user=user, state=state)
+    return as_record(Job, row, user=user, state=state, data=json.loads(row.data))
 
 # %% ../../nbs/store/06_jobs.ipynb #0aa6a249
 def _rows(conn, design: str | None, *where) -> list:
@@ -128,9 +130,11 @@ def leave_job(
     session: str | None = None,
     who: str = "",               # at it already, for so many seconds
     seconds: float = 0.,
+    data: Mapping[str, Any] | None = None,   # how it is done; None: as the same one says, if it exists
 ) -> int:                        # the job's number
     "Add a job, or return the same one if it exists."
     held = {"who": who, "until": _ticks(seconds) if who else 0, "dead": 0}
+    if data is not None: held["data"] = json.dumps(data)
     with write_lock(store._db, user) as conn:
         owner = find_owner(store._db, conn, user)[0] or raise_version(store._db, conn, user, create=True)
         what = {"owner": owner, "design": design, "kind": kind, "turn": turn, "session": session}
@@ -139,7 +143,7 @@ def leave_job(
         if there: return there
         new = {"error": "", "data": "{}", "user": sealed(store._db.secret, user), "at": ticks(), "due": ticks(),
                "attempts": 0}
-        return conn.execute(insert(table).values(**what, **new, **held)).inserted_primary_key[0]
+        return conn.execute(insert(table).values(what | new | held)).inserted_primary_key[0]
 
 # %% ../../nbs/store/06_jobs.ipynb #827f1e43
 def claim(

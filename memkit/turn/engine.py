@@ -46,7 +46,7 @@ _KINDS = {Memory: "memory", Utterance: "message", Document: "document"}
 def describe(
     c: Considered,
 ) -> str:   # one line
-    "One candidate: what it is, the first 60 letters of it, its score's parts, and what became of it."
+    "One candidate: what it is, 60 characters of its title or else its text, its score's parts, what became of it."
     item = c.hit.item
     label = f"{_KINDS[type(item)]} {item.id}"
     text = " ".join((getattr(item, "title", "") or item.text).split())
@@ -223,7 +223,7 @@ def chat(
     at: datetime | None = None,   # when it is said, with a time zone; None: now, by the assistant's clock
     on_text: Callable[[str], None] | None = None,   # takes the answer as it comes; '': it is written, not shown yet
 ) -> Turn:
-    "Answer one message and learn from it. Raises `ValueError` for one that can't be answered, and stores nothing then."
+    "Answer one message and learn from it. Raises `ValueError` or `TypeError`, and stores nothing, where it can't."
     if not callable(self.clock): raise TypeError("clock must be a function, such as `lambda: datetime(...)`")
     user, text, at = self.check_user(user), check_text(text, "message"), check_time(at or self.clock())
     turn = Turn(id=new_id("t"), user=user, session=self.session(user), at=at, text=text)
@@ -247,7 +247,7 @@ def unstored(
 # %% ../../nbs/turn/04_engine.ipynb #3f1b7a15
 @patch
 def run(self: Assistant, turn: Turn, learn: bool = True, on_text: Callable[[str], None] | None = None) -> Turn:
-    "The seven stages, one after the other; without `learn` those up to the answer, and nothing is stored."
+    "The seven stages, one after the other; without `learn` those up to the check, and nothing is stored."
     seconds, start = {}, perf_counter()
     if learn and not self.learns_later: self.queue.work(turn.user)      # what an earlier turn has left
     with watched(on_text) as asked:

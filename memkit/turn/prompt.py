@@ -57,7 +57,7 @@ def quoted_block(
 # %% ../../nbs/turn/01_prompt.ipynb #1c9906f4
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    "Something a prompt may show, best first."
+    "Something a prompt may show."
     name: str              # document, memory or round
     text: str              # as it will stand in the prompt
     hit: Hit | None = None

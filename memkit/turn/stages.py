@@ -163,7 +163,7 @@ def pieces(
     assistant: "Assistant",
     turn: Turn,
 ) -> list[Piece]:   # in the order in which they find room
-    "The last rounds, then what was chosen, each shortened to its share."
+    "The last rounds whole, then what was chosen, each shortened to the tokens that its kind may have."
     s, count = assistant.settings, assistant.model_for(turn.user).count_tokens
     out, hits = rounds_said(assistant, turn), [c.hit for c in turn.considered if c.shown]
     for hit, words in zip(hits, words_shown(assistant, turn.query, hits, turn.work.setdefault("as read", {}))):

@@ -47,7 +47,8 @@ def to_plain(
             return {k: to_plain(v) for k, v in value.items()}
         return {"$": "dict", "is": [[to_plain(k), to_plain(v)] for k, v in value.items()]}
     name = type(value).__name__
-    if record_class(name) is not type(value): raise TypeError(f"another record of memkit is called {name} too")
+    if record_class(name) is not type(value):
+        raise TypeError(f"another record of memkit is called {name} too; rename {type(value).__module__}.{name}")
     return {"$": name, "is": {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e
@@ -60,11 +61,12 @@ def _modules() -> dict[str, str]:
 @lru_cache(256)
 def record_class(name: str) -> type:
     "The frozen record of memkit with a name such as 'Move'. Raises `TypeError`."
-    if name not in _modules(): raise TypeError(f"{name!r} is none of memkit's own records")
+    if name not in _modules():
+        raise TypeError(f"{name!r} is none of memkit's own records; a trace holds these and JSON's types")
     try: kind = getattr(import_module(_modules()[name]), name, None)
     except ImportError as e: raise TypeError(f"the record {name} can't be loaded: {e}") from None
     if not (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen):
-        raise TypeError(f"{name} is no frozen record")
+        raise TypeError(f"{name} is no frozen record; a trace holds records that are @dataclass(frozen=True)")
     return kind
 
 # %% ../../nbs/turn/03_trace.ipynb #264517ed

@@ -152,11 +152,13 @@ def draw_recalled(
     found: Mapping[str, Sequence[str]],   # by assistant: texts, best first
 ) -> "Scene":
     "What each assistant recalls, side by side."
-    from memkit.widgets.draw.scene import Scene
+    from memkit.widgets.draw.scene import Scene, width_of
     told = " ".join(f"{name}: {_listed(texts)}." for name, texts in found.items())
     caption = "Recalled: " + ", ".join(f"{name} {len(texts)}" for name, texts in found.items()) + "."
-    s, bottom = Scene(12 + 187*len(found), 1, f"For “{question}” of {user} each recalls: {told}", caption), 60.
-    s.text(10, 18, f"{user.title()} asks: “{question}”", 16, True, width=s.width - 20)
+    title = f"{user.title()} asks: “{question}”"
+    wide, bottom = max(12 + 187*len(found), min(573, 20 + width_of(title, 16, True))), 60.
+    s = Scene(wide, 1, f"For “{question}” of {user} each recalls: {told}", caption)
+    s.text(10, 18, title, 16, True, width=s.width - 20)
     for i, (name, texts) in enumerate(found.items()):
         x, y = 10 + 187*i, 74.
         s.text(x, 50, name, 15, True).text(x + 176, 50, f"{len(texts)} recalled", 13, colour="soft", align="right")

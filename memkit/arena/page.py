@@ -59,7 +59,7 @@ def published_run() -> Result:
 
 # %% ../../nbs/arena/05_page.ipynb #8baba011
 SETS = {"locomo": ("navy", "o"), "memorybank": ("orange", "s"), "prefeval": ("mauve", "D"), "voices": ("blue", "^"),
-        "patients": ("green", "v"), "long": ("red", "X")}   # colour and marker of each set
+        "patients": ("green", "v"), "long": ("red", "p")}   # colour and marker of each set
 ABOUT = {"locomo": "two friends, half a year", "memorybank": "a companion, ten days", "prefeval": "one preference",
          "voices": "many people, few messages", "patients": "made by rules", "long": "many people, a year"}
 TICKS = {"standard": "standard: no memory", "mem0, infer=False": "mem0, messages as they are"}
@@ -95,7 +95,7 @@ def draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
     "Recall@10 on each set, an entrant a row."
     names, sets = _order(table), table[table.measure == "recall@10"].groupby("set", sort=False)
     for k, (set, of) in enumerate(sets):
-        values, (hue, mark) = of.groupby("entrant").value, SETS.get(set, ("red", "X"))
+        values, (hue, mark) = of.groupby("entrant").value, SETS.get(set, ("red", "p"))
         _mark(ax, names, values.mean(), _half(values), .15*(k - (len(sets) - 1)/2), c, hue, mark,
               f"{set}: {ABOUT[set]}" if set in ABOUT else set, 1.)
     _names(ax, names, c)

@@ -423,10 +423,12 @@ def intervals(
     rows: TableRows,
     colour: str,
 ):
-    "A thin bar for each row's 95 % interval; none where a row has no interval."
+    "A thin bar with a light edge for each row's 95 % interval; none where a row has no interval."
     if not (some := [(at, r) for at, r in zip(x, rows) if r["ci"]]): return
     at, kept = zip(*some)
-    axes.errorbar(at, [r["ours"] for r in kept], spread(kept), fmt="none", ecolor=colour, elinewidth=1.2)
+    middle, look = [r["ours"] for r in kept], {"yerr": spread(kept), "fmt": "none"}
+    axes.errorbar(at, middle, ecolor=axes.get_facecolor(), elinewidth=3.2, zorder=1.5, **look)
+    axes.errorbar(at, middle, ecolor=colour, elinewidth=1.2, **look)
 
 # %% ../../nbs/experiments/01_result.ipynb #a4c78234
 def papers_mark(

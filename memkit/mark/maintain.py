@@ -526,9 +526,9 @@ def settle(self: _Court, embedder: "Embedder", d: _Dispute) -> Settled | None:
         if m.id not in self.superseded: (mine if d.claims[m.id] == holder else others).append(m)
     rest = [m for m in own if m.id in self.superseded and d.claims[m.id] == holder]
     if not others or not (mine or rest): return None
-    behind = d.behind(holder)
-    stand = "stands" if len(behind) < 2 else "stand"
-    reason = f"{_counted(behind) or 'nobody'} {stand} behind what took its place"
+    beaten = {d.claims[m.id] for m in others}
+    lost = [v for v in d.last if v.claim in beaten and v.favours]
+    reason = f"{_counted(d.behind(holder)) or 'nobody'} for what took its place, {_counted(lost) or 'nobody'} for this"
     with self.store.transaction(DOMAIN):
         again = None if mine else rest[-1].id
         memory = mine[-1].id if mine else revive(self.store, DOMAIN, rest[-1], others[-1].id, embedder)

@@ -69,8 +69,8 @@ def guarantee(
     wanted: Sequence[Hashable],               # ids of the list that must be heard, best first
     k: int,                                   # how many are kept, 1 or more
 ) -> list[tuple[Hashable, float]]:            # at most `k`, best first
-    """The first `k` of `fused`; holds none of them any of `wanted`, the last gives way to the best of `wanted` that
-    `fused` has (hybrid §5.1)."""
+    """The first `k` of `fused`. If none of them is in `wanted`, the last one is replaced by the best of `wanted` that
+    is in `fused` (hybrid §5.1)."""
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
     kept = list(fused[:k])
     if any(d in wanted for d, _ in kept): return kept

@@ -212,8 +212,8 @@ def shares(
     lengths: Sequence[int],
     parts: int,            # processes
 ) -> list[list[int]]:      # positions for each process; some may be empty
-    """A step's rows divided among processes, about equally many tokens each: the longest first, each to who has least
-   ."""
+    """A step's rows divided among processes, about equally many tokens each: the longest first, each to the process
+    that has least."""
     out, load = [[] for _ in range(parts)], [0]*parts
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         j = load.index(min(load))

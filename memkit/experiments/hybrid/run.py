@@ -452,7 +452,7 @@ def measured(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #723811c8
 STEPS = (
     (
-        "Search", "words and meaning find five documents", "no document among the five answers", "Table 3", "ours",
+        "Search", "words and meaning find five documents", "none of the five documents answers", "Table 3", "ours",
         "Recall@5", "of the right documents found"),
     (
         "Recall", "memories of this user that come near", "the exchange that is meant isn't recalled", "Follow-ups",
@@ -477,10 +477,10 @@ def figure_1(
     r, cards = _run(result), []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
         share = f"{measured(r, table, row, metric)} {what}"
+        if not i: share = share.replace("[", "[95 % interval ", 1)
         cards += [Card(f"{i}", i, 0, 1, name, does), Card(f"share {i}", i, 1, 1, share, f"Error: {fails}", "orange")]
-    return diagram(
-        "hybrid, Figure 1", "Five steps of a turn, each with the share that went well and the error that it can make.",
-        cards, "0 1, 1 2, 2 3, 3 4", columns=2)
+    about = "Five steps of a turn, each with the share that went well and the error that it can make."
+    return diagram("hybrid, Figure 1", about, cards, "0 1, 1 2, 2 3, 3 4", columns=2)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
 def _system(s: HybridSettings) -> list[Card]:
@@ -531,19 +531,19 @@ def figure_3(
     """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
     result without that figure."""
     rows = rows_of(r := _run(result), "Figure 3")
-    chance = [x["ours"] for x in r["rows"] if (x["table"], x["row"], x["metric"]) == ("Table 1", PASSAGE, BERT)]
+    chance = [x for x in r["rows"] if (x["table"], x["row"], x["metric"]) == ("Table 1", PASSAGE, BERT)]
     scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in _THIRD}
-    told = "; ".join(
-        f"{who}: {table_number(min(y))} to {table_number(max(y))}, mean {bootstrap(y)}" for who, y in scores.items())
+    told = "; ".join(f"{who}: {table_number(min(y))} to {table_number(max(y))}, mean {bootstrap(y)}"
+                     for who, y in scores.items())
     n = len(scores[HYBRID])
     alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
            f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
     def draw(c: Palette) -> Figure:
-        figure = sheet(3.8)
-        axes = figure.subplots()
+        axes = (figure := sheet(3.8)).subplots()
         _scores(axes, c, scores)
         for x in chance:
-            axes.axhline(x, color=c["faint"], linestyle=":", label=f"{PASSAGE} (control), {table_number(x)}")
+            label = f"{PASSAGE} (control), mean of {x['n']}"
+            axes.axhline(x["ours"], color=c["faint"], linestyle=":", label=label)
         ticks = [i for i in range(1, n + 1) if i == 1 or i % 5 == 0]
         axes.set(xlabel="question", ylabel=BERT, xticks=[*ticks, n + 1.9], xticklabels=[*ticks, "mean"], ylim=(0, 1.04))
         axes.grid(axis="y")

@@ -487,16 +487,15 @@ _LOOKS = {   # colour, marker, line
     DPEM: ("blue", "o", "-"), LETTER: ("navy", "v", "--"), DICTIONARY: ("orange", "s", "--"),
     STANDARD: ("red", "X", ":"), HISTORY: ("faint", "<", ":"), RANDOM: ("faint", "D", "-."), RAW: ("soft", "P", "-.")}
 _COLD = {STANDARD: _LOOKS[STANDARD], DPEM: _LOOKS[DPEM], LORA: ("mauve", "h", "--"), MALP: ("deep", "^", "-")}
-_READABLE = {LETTER: "DPeM, exactly as printed", RAW: "rounds, BM25 + MiniLM",
-             "sentence among 5, profile": "right sentence in first 5"}
+_READABLE = {"sentence among 5, profile": "right sentence in first 5"}
 
 def _curve(axes: Axes, c: Palette, name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
            look: tuple[str, str, str]):
     (colour, mark, dash), rows = look, list(at.values())
-    x = [n + .008*max(at)*shift for n in at]
+    x = [n + .015*max(at)*shift for n in at]
     axes.plot(x, [r["ours"] for r in rows], color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, markersize=6,
               markeredgecolor=c["ink"], markeredgewidth=.5,
-              label=_READABLE.get(name, name) + " (control)"*rows[0]["control"])
+              label=name + " (control)"*rows[0]["control"])
     intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8ced1252
@@ -508,8 +507,9 @@ def _three_curves(result: Result | None, table: str, metrics: Sequence[str], loo
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)
         for axes, metric in zip(grid.flat, metrics):
-            for i, (name, look) in enumerate(looks.items()):
-                if (metric, name) in curves: _curve(axes, c, name, curves[metric, name], i - (len(looks) - 1)/2, look)
+            there = [name for name in looks if (metric, name) in curves]
+            for i, name in enumerate(there):
+                _curve(axes, c, name, curves[metric, name], i - (len(there) - 1)/2, looks[name])
             n = next(r["n"] for (m, _), at in curves.items() if m == metric for r in at.values())
             axes.set(title=f"{_READABLE.get(metric, metric)}, n = {n}", xlabel=along)
             axes.set_ylim(bottom=0); axes.grid(axis="y")
@@ -525,8 +525,9 @@ def _legend_fourth(grid: Any):
     "Three panels' legend where a fourth would be."
     grid.flat[3].axis("off")
     there = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels())}
-    grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6, title=f"{BARS},\npatients resampled",
-                        title_fontsize=SMALLEST, alignment="left")
+    title = f"{BARS},\npatients resampled. Marks are\nmoved sideways to stay apart"
+    grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6, title=title, title_fontsize=SMALLEST,
+                        alignment="left")
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #0477c51b
 def figure_4(

@@ -21,7 +21,6 @@ from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cros
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
 from ...maprec.assistant import MapSettings
-from ...maprec.classical import star_of
 from ...maprec.detection import (
     OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, labelled_updates, update_messages)
 from ...maprec.items import Rated, own_catalogue, title_line
@@ -45,12 +44,12 @@ def figure_1(
     s, _ = MapSettings(), _run(result)
     types = "asks (A), tells (B), both, or neither (C), each with a probability"
     cards = [Card("m", 0, 0, 4, "Message", "of one user", "navy"), Card("d", 1, 0, 4, "Detection", types),
-             Card("b", 2, 0, 1, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
+             Card("b", 2, 0, 1, "B: update", f"reads ratings where P(tells) ≥ {s.doubt:g}", "orange"),
              Card("p", 2, 1, 1, "Profile", "a row a rating, old ones kept", "orange"),
-             Card("a", 2, 2, 1, "A: retrieval", f"{s.recalled} ratings most like the target"),
+             Card("a", 2, 2, 1, "A: predictor", f"a formula ranks the catalogue, shows {s.n}"),
              Card("c", 2, 3, 1, "C: talk", f"the last {s.rounds} rounds", "faint"),
              Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
-             Card("x", 3, 2, 1, "Predictor", f"a formula ranks {s.n} items", "navy"),
+             Card("x", 3, 2, 1, "Model", f"gives them stars too, from {s.recalled} ratings like them", "navy"),
              Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards,
                    "m d, d b, d a, d c, b p, p a, b n, a x, c y", 4)
@@ -129,7 +128,7 @@ def figure_3(
     _run(result)
     rated, target = example()
     scores, shown = genre_overlap(target, [r.item for r in rated]), select(rated, target, KEPT)
-    told = "; ".join(f"{title_line(r.item)}, {star_of(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
+    told = "; ".join(f"{title_line(r.item)}, {r.rating:g}: {s:.0f}{', shown' if r in shown else ''}"
                      for r, s in zip(rated, scores))
     alt = (f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; "
            f"the best {KEPT} are shown, later ones first among equals. {told}.")
@@ -145,11 +144,13 @@ def curve(
     tables: Sequence[str],       # where to look; the last that has a value decides
     names: Sequence[str],        # what the row is called there
 ) -> dict[int, dict[str, Any]]:  # rows by how much was known
-    "One row's errors by the length of the history; a value without an interval takes the other table's."
+    "One row's errors by the length of the history; a value without an interval takes the other table's, with its n."
     at = {}
     for table in tables:
         for r in (r for r in result["rows"] if r["table"].startswith(table) and r["row"] in names):
-            if h := _known(r["metric"]): at[h] = {**r, "ci": r["ci"] or at.get(h, {}).get("ci")}
+            if h := _known(r["metric"]):
+                before = at.get(h, {})
+                at[h] = {**r, **({k: before[k] for k in ("ci", "n") if k in before} if r["ci"] is None else {})}
     return dict(sorted(at.items()))
 
 def smoothed(values: Sequence[float]) -> np.ndarray:  # as many
@@ -179,19 +180,24 @@ _SEVEN = {
         "item + user bias (control)": (("item + user bias",), "red", "P", ":")}}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
-_APART, _BESIDE = .3, "Marks of one length: side by side."   # ratings or films
+_APART = .25   # ratings or films
+_BARS = f"{BARS} at 5, 9, 13 and 17, users resampled. n: users."
+_BESIDE = "Marks are moved sideways, by half a {} at most, so that they stay apart."
 
 def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
-    for i, name in enumerate(n for n in looks if curves[n]):
+    beside = [n for n in looks if curves[n] and (smooth or len(curves[n]) < 9)]
+    for name in (n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
-        few = len(rows) < 9 and not smooth
-        x, y = np.array(list(curves[name])) + _APART*i*(few or smooth), [r["ours"] for r in rows]
+        away = beside.index(name) - (len(beside) - 1)/2 if name in beside else 0
+        x, y = np.array(list(curves[name])) + _APART*away, [r["ours"] for r in rows]
         look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .5, "markersize": 5}
         if smooth: axes.plot(x, y, linestyle="none", **look)
+        few, n = name in beside and not smooth, min((r["n"] for r in rows if r.get("n")), default=0)
         axes.plot(x, smoothed(y) if smooth else y, linestyle="none" if few else dash, linewidth=1.8,
-                  markevery=[] if smooth else None, label=name, **look)
+                  markevery=[] if smooth else None, label=f"{name}, n = {n}" if n else name, **look)
         intervals(axes, x, rows, c[colour])
+
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #e77p1c00
 def _error_picture(
@@ -232,7 +238,7 @@ def figure_6(
     rows_of(r, "Figure 6")
     return _error_picture("map, Figure 6", "Mean absolute error of predicted stars by ratings known.",
                           _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, TABLE_1, "ratings known",
-                          f"{BARS}, users resampled. {_BESIDE}", smooth=False)
+                          f"{_BARS}\n{_BESIDE.format('rating')}", smooth=False)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
 def figure_7(
@@ -244,8 +250,8 @@ def figure_7(
     rows_of(r, "Figure 7")
     simulated = any(x["table"].endswith("(simulated raters)") for x in r["rows"])
     where = "simulated raters; the paper's marks are of Amazon's" if simulated else "Amazon's raters"
-    note = (f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{BARS}, users resampled. "
-            f"{_BESIDE}" + "\nThe paper's marks: other data."*simulated)
+    note = (f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{_BARS}\n"
+            f"{_BESIDE.format('film')}" + "\nThe paper's marks: other data."*simulated)
     return _error_picture("map, Figure 7", f"Mean absolute error of a book's predicted stars by films known: {where}.",
                           _curves(r, _SEVEN, ("Table 3", "Figure 7")), _SEVEN, PAPER_MAE, "films known", note,
                           smooth=True)

@@ -204,10 +204,11 @@ def figure_2(
             if (gap := rows.get((f"alpha {a:g}", "right less wrong")))]
     alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
            f"{'; '.join(gaps) or 'one side is empty'}. The paper prints no value of its boxes.")
-    title = f"Right less wrong: {gaps[0]}" if gaps else ""
+    title = f"Mean, right less wrong: {gaps[0]}".replace("-", "−") if gaps else ""
     return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of, title))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c7dcdc22
+_REGION = "Dotted: the edges of the paper's regions. Thick, in the answers' colour:\nthe mean of two or more."
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
@@ -218,7 +219,6 @@ def _means(axes: Axes, c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
         for ink, wide in ((c["ink"], 5), (c[colour], 3)):
             axes.plot(region, [m["ours"]]*2, color=ink, linewidth=wide, zorder=.9)
         intervals(axes, [sum(region)/2 + shift], [m], c["ink"])
-    axes.plot([], [], color=c["ink"], linewidth=4, label="mean of two or more")
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e270475f
 def figure_3(
@@ -232,8 +232,7 @@ def figure_3(
     told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {table_number(m['ours'])} (n = {m['n']})"
                      for ((a, b), ok), m in means.items())
     def draw(c: Palette) -> Figure:
-        figure = sheet(4.1)
-        axes = figure.subplots()
+        axes = (figure := sheet(4.1)).subplots()
         for edge in sorted({e for region in REGIONS for e in region}):
             axes.axvline(edge, color=c["faint"], linewidth=1, linestyle=":")
         for ok, colour, mark, _ in _THIRD:
@@ -242,7 +241,7 @@ def figure_3(
                          edgecolor=c["ink"], linewidth=.5, label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
         _means(axes, c, means)
         axes.set(xlabel="tokens of prompt and answer", ylabel="AICS, α = 0.1")
-        legend_below(figure, axes, columns=3, note=f"Dotted: the edges of the paper's regions. {BARS} of the means")
+        legend_below(figure, axes, note=f"{_REGION} {BARS} of the means")
         return figure
     alt = f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}."
     return PaperPicture("mark, Figure 3", f"{alt} The paper prints no value of its points.", draw)
@@ -264,12 +263,13 @@ def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> Fi
             label=label)
         intervals(axes, x, some, c["ink"])
         if some[0]["paper"] is not None:
-            papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
+            beside = [at + .05 for at in x]
+            papers_mark(axes, beside, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
     axes.set(
         xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
         ylim=(0, 0.85), ylabel="score, 0 to 1")
     axes.grid(axis="y")
-    legend_below(figure, axes, note=BARS)
+    legend_below(figure, axes, note=f"{BARS}. {next(iter(there.values()))[0]['n']} answers in each row")
     return figure
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5db6cd01
@@ -307,10 +307,10 @@ def _sides(rows: TableRows, c: Palette) -> Figure:
     for control, colour, label in ((False, "blue", "with memory"), (True, "faint", "control")):
         at = [i for i, r in enumerate(rows) if r["control"] == control]
         axes.barh(at, [rows[i]["ours"] for i in at], .7, color=c[colour], label=label)
-    axes.errorbar([r["ours"] for r in rows], range(len(rows)), xerr=spread(rows), fmt="none", ecolor=c["ink"],
-                  elinewidth=1.4)
+    for ink, wide in ((c["paper"], 3.2), (c["ink"], 1.4)):
+        axes.errorbar([r["ours"] for r in rows], range(len(rows)), 0, spread(rows), "none", ecolor=ink, elinewidth=wide)
     axes.axvline(1/4, color=c["ink"], linestyle="--", linewidth=1.4, label="chance")
-    if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
+    if printed := [(r["paper"], i + .22) for i, r in enumerate(rows) if r["paper"] is not None]:
         papers_mark(axes, *zip(*printed), c)
     axes.set(yticks=range(len(rows)), yticklabels=map(_label, rows),
              xlim=(0, 1), ylim=(len(rows) - .4, -.6), xlabel="share of right answers")

@@ -2307,6 +2307,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.hybrid.corpus._pairs': ('hybrid/corpus.html#_pairs', 'memkit/hybrid/corpus.py'),
                                       'memkit.hybrid.corpus._reader': ('hybrid/corpus.html#_reader', 'memkit/hybrid/corpus.py'),
                                       'memkit.hybrid.corpus._sort': ('hybrid/corpus.html#_sort', 'memkit/hybrid/corpus.py'),
+                                      'memkit.hybrid.corpus._source': ('hybrid/corpus.html#_source', 'memkit/hybrid/corpus.py'),
                                       'memkit.hybrid.corpus._sourced': ('hybrid/corpus.html#_sourced', 'memkit/hybrid/corpus.py'),
                                       'memkit.hybrid.corpus._state': ('hybrid/corpus.html#_state', 'memkit/hybrid/corpus.py'),
                                       'memkit.hybrid.corpus._text': ('hybrid/corpus.html#_text', 'memkit/hybrid/corpus.py'),

@@ -29,7 +29,7 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
         s.button("Step ▶").click()
         s.at("ben asks")
         s.expect(s.panel.locator("svg")).to_contain_text("similarity")
-        s.expect(s.panel.locator("svg")).to_contain_text("recalled 1, ✓0 ✗0")
+        s.expect(s.panel.locator("svg")).to_contain_text("recalled 1, right 0, wrong 0")
         assert any("trust 0.250" in row and "trust 0.240" in row for row in s.compared()), "use wears trust off"
         labs.shot(page, "mark_round", 1280, 800)
 

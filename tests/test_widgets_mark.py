@@ -118,7 +118,7 @@ def test_one_gives_way_struck_and_with_its_reason():
     steps = mark_steps(mark, "ann", also=["ben"])
     svg = steps[-1].scene().svg()
     struck = [t.text for t in ElementTree.fromstring(svg).iter() if t.get("text-decoration") == "line-through"]
-    assert set(struck) == {"Velorin is given twice a day."} and "Why: contradiction; trust" in svg and "1 superseded" in svg
+    assert set(struck) == {"Velorin is given twice a day."} and "Why: contradiction; trust" in svg and "1 gone" in svg
     [away] = [d for d in differences(steps[-2], steps[-1]) if d.name == "Velorin is given twice a day."]
     assert away.before.startswith("Residual, trust 0.2") and away.after.startswith("Residual, superseded: contradiction")
 
@@ -227,7 +227,7 @@ def test_maintenance_and_forgetting_are_steps():
     classify(mark.store, DOMAIN, memory.id, "bad", "ann")
     mark.maintain()
     frames = read_record(mark, "ann")
-    assert frames[-1].what == UPKEEP and frames[-1].of(RESIDUAL, ASIDE) and "a reviewer called it bad" in mark_board(frames[-1]).words and "1 set aside" in draw_board(mark_board(frames[-1])).svg()
+    assert frames[-1].what == UPKEEP and frames[-1].of(RESIDUAL, ASIDE) and "a reviewer called it bad" in mark_board(frames[-1]).words and "1 gone" in draw_board(mark_board(frames[-1])).svg()
     mark.forget("ann")
     assert all("twice" not in s.words + s.scene().svg() for s in mark_steps(mark, "ben"))
 

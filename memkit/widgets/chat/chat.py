@@ -91,7 +91,8 @@ def draw_dialogue(
 ) -> Scene:
     "The last three exchanges of a dialogue as a picture (ours)."
     told = [pair for s in said[-3:] for pair in (("You", s.turn.text), ("Answer", s.turn.answer))]
-    rows = [Row(text=u.words, label=u.mark) for u in used_memories(said[-1].turn)] if said and said[-1].whole else []
+    used = used_memories(said[-1].turn) if said and said[-1].whole else []
+    rows = [Row(text=name_of(u.hit.item), label=u.mark, why=_about(u.hit)) for u in used]
     note = many(len(said), "exchange") if said else "nothing was said yet"
     return draw_board(Board(title=f"A chat as {one_line(user)}", note=note, said=told,
                             bands=[[Column(name="Used by the last answer", rows=rows)]] if said else []))

@@ -121,7 +121,7 @@ def facts(self: Board) -> dict[str, str]:
 # %% ../../../nbs/widgets/draw/02_board.ipynb #22f1c948
 TALL, WIDTH, LEFT = 610, 760, 15   # pixels of a board: with controls and caption it fits one screen of 900
 _HEAD, _FULL = 30, WIDTH - 2*LEFT
-_SHARES = ("navy", "green", "blue", "mauve")   # of a bar with several parts
+_SHARES = ("orange", "green", "blue", "mauve")   # of a bar with several parts
 _BAD = frozenset({"wrong", "bad", "set aside", "replaced", "evicted", "refreshed", "superseded", "taken back"})
 
 def _ink(r: Row) -> str:
@@ -156,10 +156,21 @@ def _notes(s: Scene, x: float, y: float, end: float, r: Row):
     if r.note: x += width_of(r.note, 13, bold) + 10
     if r.why and end - x > 30: s.text(x, y, r.why, 13, colour=_ink(r) if r.gone else "soft", width=end - x)
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #77d16546
 def _lines(r: Row, w: float, split: float) -> int:
     "Lines below the first: two at most, for a reason that has no room beside it."
     beside = w*(1 - split) - 130*bool(r.parts) - width_of(r.note + r.how, 13) - 20
     return 0 if not r.why or width_of(r.why, 13) <= beside else len(wrap(r.why, w - 20, 2, 13))
+
+def _fitted(c: Column, w: float) -> Column:
+    "The column, with as much of a line for its texts as they need and what stands behind them leaves."
+    rows = [] if c.cards else [(r, _lines(r, w, c.split)) for r in c.rows[:28] if not r.into]
+    rows = [(r, below) for r, below in rows if r.note or r.parts or r.how or r.why and not below]
+    if not rows: return c
+    need = max(16 + 8*bool(r.key) + 104*bool(r.label) + width_of(r.text, 14, r.lit) for r, _ in rows)
+    behind = max(width_of(r.was + r.note + r.how, 13, True) + 24 + 110*bool(r.parts)
+                 + (0 if below else width_of(r.why, 13) + 30) for r, below in rows)
+    return replace(c, split=max(c.split, min(need, w - behind)/w))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #455f94bd
 def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
@@ -172,7 +183,7 @@ def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     at = _bar(s, beside, y + 12, min(120, .32*w*(1 - c.split)), r) if r.parts else beside
     _notes(s, at, y + 12, end, replace(r, why="") if below else r)
     if below: s.paragraph(text_at, y + 30, r.why, w - 20, 2, 13, 17, colour="red" if r.gone else "soft")
-    return y + 22 + 4*bool(r.key) + 17*below
+    return y + 22 + 4*bool(r.key) + 17*below + 6*bool(below)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #fd883d3d
 def _foot(r: Row, w: float) -> bool:
@@ -180,13 +191,26 @@ def _foot(r: Row, w: float) -> bool:
     bar = (15*r.boxes or 42)*bool(r.parts)
     return bar + width_of(r.was + r.note + r.how, 13, True) + 24 <= w - 16
 
+def _folded(r: Row, w: float, room: float) -> tuple[Row, list[str]]:
+    "A row with what fits in the line below a narrow card's text, and the lines after it."
+    note, _, rest = r.note.partition("; ")
+    if w >= 280: return r, []
+    if r.gone and not r.note and width_of(r.why, 13) > room - width_of(r.how, 13, True):
+        why, *more = wrap(r.why, room, 2, 13)
+        return replace(r, why=why, how=""), more     # the reason says what happened
+    bar = (15*r.boxes + 6 if r.boxes else 42)*bool(r.parts)
+    return (replace(r, note=note), [rest]) if rest and width_of(r.note, 13) > room - bar else (r, [])
+
+# %% ../../../nbs/widgets/draw/02_board.ipynb #4be18b9e
 def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row as a card; where the next one begins."
-    left, apart, bold = 42 if r.label else 8, bool(r.how) and not _foot(r, w), r.lit and not r.gone
+    left, bold, told = 42 if r.label else 8, r.lit and not r.gone, r.told
+    r, rest = _folded(r, w, w - left - 8)
+    apart = bool(r.how) and (bool(rest) or not _foot(r, w))
     lines = wrap(r.text, w - left - 8, 2 if w < 280 else 1, 13 if w < 280 else 14, bold)
-    high, top = 26 + 17*(len(lines) + apart), 13 + 17*apart
+    high, top = 26 + 17*(len(lines) + apart + len(rest)), 13 + 17*apart
     edge = "line" if r.gone else c.ink if r.how or r.lit else "line"
-    s.box(x, y, w, high, "paper" if r.gone or r.why and not r.how else "card", r.told, edge=edge, dashed=r.gone)
+    s.box(x, y, w, high, "paper" if r.gone or r.why and not r.how else "card", told, edge=edge, dashed=r.gone)
     if r.label:
         s.box(x, y, 34, high, c.ink)
         s.text(x + 17, y + high/2, r.label, 14, True, "on" if c.ink in ("blue", "deep") else "ink", "center")
@@ -194,7 +218,8 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     for i, line in enumerate(lines):
         s.text(x + left, y + top + 17*i, line, 13 if w < 280 else 14, bold, "soft" if r.gone else "ink",
                struck=r.gone and not r.lit)
-    foot, at = y + high - 12, x + left
+    foot, at = y + high - 12 - 17*len(rest), x + left
+    for i, line in enumerate(rest, 1): s.text(at, foot + 17*i, line, 13, colour=_ink(r) if r.gone else "ink")
     if r.parts: at = _bar(s, at, foot, 34, r)
     _notes(s, at, foot, x + w - 8, replace(r, how="") if apart else r)
     return y + high + 5
@@ -252,7 +277,7 @@ def as_cells(
 # %% ../../../nbs/widgets/draw/02_board.ipynb #d43cd0fb
 def _heights(c: Column, w: float) -> list[float]:
     "The height of each row, drawn where nobody sees it."
-    apart = Scene(WIDTH, 1, "measured, and not shown")
+    apart, c = Scene(WIDTH, 1, "measured, and not shown"), _fitted(c, w)
     return [_draw_row(apart, c, r, 0, 0, w) for r in c.rows[:28]] + [26.]*max(0, len(c.rows) - 28)
 
 def _ordered(c: Column) -> Column:
@@ -291,7 +316,7 @@ def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> t
     s.text(x, y + 14, name, 15, True)
     s.legend(x + named, y + 14, dict(zip(next((r.parts for r in c.rows if len(r.parts) > 1), ()), _SHARES)))
     s.text(x + w, y + 14, c.note, 13, colour="soft", align="right", width=max(1, w - named))
-    bottom, y, high, at = y + room, y + _HEAD, list(accumulate(_heights(c, w))), {}
+    c, bottom, y, high, at = _fitted(c, w), y + room, y + _HEAD, list(accumulate(_heights(c, w))), {}
     fits = (n for n in range(len(high), 0, -1) if y + high[n - 1] + _rest(c)*(n < len(high)) <= bottom)
     n = next(fits, min(1, len(high)))
     for r in c.rows[:n]:
@@ -321,11 +346,10 @@ def draw_board(
 ) -> Scene:
     "A board as one picture (ours)."
     s = Scene(WIDTH, 1, b.words, b.caption)
-    s.text(LEFT, 22, b.title, 18, True, width=480 if b.note else _FULL)
+    y = s.paragraph(LEFT, 22, b.title, 480 if b.note else _FULL, 2, 18, 23, bold=True) + 3
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
-    y = 48.
     for who, text in b.said:
-        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft").paragraph(LEFT + 68, y, text, 650, step=20)
+        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft").paragraph(LEFT + 68, y, text, 650, 3, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
     least, wish = [_wish(band, 2) for band in bands], [_wish(band) for band in bands]
     spare = TALL - y - 10*len(bands) - sum(map(min, least, wish))

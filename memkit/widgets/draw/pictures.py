@@ -23,7 +23,8 @@ from ...files import write_file
 from ...records import Change, Considered, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
-from .scene import COLOURS, Scene, all_given, escape, listed, many, one_line, quotation, width_of
+from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, listed, many, one_line,
+                                       quotation, width_of)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a8b08829
 if TYPE_CHECKING: from memkit.widgets.draw.frames import Moment
@@ -67,7 +68,8 @@ def memories_of(n: int) -> str:
     return many(n, "memory", "memories")
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #fac8ae5b
-_GROUPS = {"document": "documents", "memory": "memories"}   # sections of one name, as the picture calls them together
+# sections of one name, as the picture calls them together
+_GROUPS = {"document": "documents", "memory": "memories", "round": "earlier rounds"}
 
 class Cut(NamedTuple):
     "A section that found no room."
@@ -113,6 +115,17 @@ def budget_words(turn: Turn) -> str:
     return f"The prompt takes {turn.prompt_tokens:,} of {turn.budget:,} tokens: {parts}; free {free:,}.{lost}"
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9015c46a
+def _draw_cuts(s: Scene, lost: Sequence[Cut], y: float, most: int) -> float:
+    "What had no room: the first, and how many more; where the next one would stand."
+    for i, c in enumerate(lost[:most], 1):
+        more = f", and {len(lost) - most} more" if i == most < len(lost) else ""
+        name = cut_to_width(f"no room: {_section_name(c.section)}", 430 - width_of(more, 13), 13)
+        s.text(LEFT, y, name + more, 13, colour="red")
+        s.text(WIDTH - LEFT, y, _cut_words(c), 13, colour="red", align="right")
+        y += 18
+    return y
+
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #0dfefe2b
 def draw_budget(
     turn: Turn, s: Scene, y: float,
     most: int = 1,   # sections named that had no room
@@ -133,11 +146,7 @@ def draw_budget(
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
         colours[f"{name} {n:,}"] = ink
     s.legend(LEFT, y + 58, colours)
-    for c in cuts(turn)[:most]:
-        s.text(LEFT, y + 80, f"no room: {_section_name(c.section)}", 13, colour="red", width=430)
-        s.text(WIDTH - LEFT, y + 80, _cut_words(c), 13, colour="red", align="right")
-        y += 18
-    return y + 74
+    return _draw_cuts(s, cuts(turn), y + 80, most) - 6
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #ef82b5d9
 def budget(
@@ -190,8 +199,8 @@ def shown_candidates(
                 else {"why": c.outcome or "not shown"})
         rows.append(Row(text=name_of(c.hit.item), key=f"{key(c.hit)}", lit=c.shown, mark=above,
                         name=f"{kind.__name__.lower()} {quotation(name_of(c.hit.item), 60)}", **told))
-    return Column(name=name, rows=rows, cards=True, ink="orange" if kind is Memory else "green",
-                  note=f"{len(shown)} of {len(rows)} considered")
+    note = f"{len(shown)} of {len(rows)}" + (" considered" if above is None else f"; threshold {above:.2f} (line)")
+    return Column(name=name, rows=rows, cards=True, ink="orange" if kind is Memory else "green", note=note)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #12db9d44
 def draw_thresholds(
@@ -203,7 +212,7 @@ def draw_thresholds(
     if not every: raise ValueError(f"turn {turn.id} considered no memories, so there are no cosines to draw")
     rows = [Row(text=name_of(c.hit.item), parts={"cosine": shown_cosine(c.hit)}, mark=float(above), lit=c.shown,
                 note=f"{shown_cosine(c.hit):.2f}", how="recalled" if c.shown else "") for c in every]
-    return draw_board(Board(title="Cosine of each memory", note=f"above {above:.2f} one can be recalled",
+    return draw_board(Board(title="Cosine of each memory", note=f"recalled only above {above:.2f} (line)",
                             bands=[[Column(name="Memories", rows=rows)]]))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
@@ -217,6 +226,12 @@ def _ranked(turn: Turn) -> list[tuple[int, Considered, dict[int, int]]]:
         if i <= 10 or c.shown: out.append((i, c, sides))
     return out
 
+def _rank_rows(rows: Sequence[tuple[int, Considered, dict[int, int]]]) -> dict[int, float]:
+    "Where each rank is drawn: as many as there are documents, and closer together the lower ones that occur."
+    n = len(rows)
+    lower = sorted({place for _, _, sides in rows for place in sides.values() if place > n})
+    return {i: 20 + 26.*i for i in range(1, n + 1)} | {r: 30 + 26.*n + 17*i for i, r in enumerate(lower, 1)}
+
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(
     turn: Turn,
@@ -226,17 +241,21 @@ def ranks(
     rows = _ranked(turn)
     told = [f"{i}. {quotation(name_of(c.hit.item), 60)} (by words {at.get(0, 'none')}, by meaning {at.get(1, 'none')}"
             f"{', shown' if c.shown else ''})" for i, c, at in rows]
-    s = Scene(WIDTH, 60 + 26*(len(rows) + 1), f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
-    xs, lower = (110., 210., 310.), len(rows) + 1
+    xs, y = (110., 210., 310.), _rank_rows(rows)
+    s = Scene(WIDTH, max(y.values()) + 25, f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
     for x, head in zip(xs, ("words", "meaning", "fused")): s.text(x, 20, head, 14, True, align="center")
-    for n in range(1, lower + 1):
-        s.text(70, 20 + 26*n, str(n) if n < lower else "lower", 13, colour="soft", align="right")
+    s.text(370, 20, "blue, bold: shown; dashed: not ranked by meaning", 13, colour="soft")
+    for place, at in y.items(): s.text(70, at, str(place), 13, colour="soft", align="right")
     for row, (i, c, sides) in enumerate(rows, 1):
-        at = [(x, 20 + 26*min(place, lower)) for x, place in ((*((xs[k], v) for k, v in sides.items()), (xs[2], row)))]
-        ink = "blue" if c.shown else "faint"
-        for (x0, y0), (x1, y1) in zip(at, at[1:]): s.line(x0, y0, x1, y1, ink, 2.5 if c.shown else 1, x1 - x0 > 100)
-        for x, y in at: s.box(x - 5, y - 5, 10, 10, ink if c.shown else "paper", edge=ink, radius=5)
-        s.text(330, 20 + 26*row, f"{i}  {name_of(c.hit.item)}", 14, c.shown, "ink" if c.shown else "soft", width=415)
+        at, ink = [*((xs[k], y[v]) for k, v in sides.items()), (xs[2], y[row])], "blue" if c.shown else "faint"
+        if [*sides] == [0]:     # the leap passes between two rows
+            middle = (at[0][1] + at[1][1])/2
+            at.insert(1, (xs[1], middle + 13*any(abs(middle - other) < 8 for other in y.values())))
+        for (x0, y0), (x1, y1) in zip(at, at[1:]):
+            s.line(x0, y0, x1, y1, ink, 2.5 if c.shown else 1, [*sides] == [0])
+        for x, top in at if [*sides] != [0] else (at[0], at[-1]):
+            s.box(x - 5, top - 5, 10, 10, ink if c.shown else "paper", edge=ink, radius=5)
+        s.text(330, y[row], f"{i}  {name_of(c.hit.item)}", 14, c.shown, "ink" if c.shown else "soft", width=415)
     return s
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #1ed1948f
@@ -269,7 +288,7 @@ def clause_lines(turn: Turn) -> list[str]:
 def answered_by(turn: Turn) -> str:   # '' where a language model did
     "How an answer was made that no language model wrote, and from which messages."
     how, used = made_from(turn)
-    messages = "; ".join(f"{quotation(e['text'], 60)} ({e['score']:.2f})" for e in used)
+    messages = "; ".join(f"{quotation(e['text'], 60)} (score {e['score']:.2f})" for e in used)
     return f"{how}: {messages}" if used else how
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #07d00621

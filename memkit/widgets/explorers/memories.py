@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'MemoryMoment', 'parse_life', 'script_of', 'Point', 'walk', 'fall',
-           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'MemoryMap', 'memory_map', 'Near',
-           'nearest', 'map_words', 'draw_map', 'explore_memories']
+           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'percent_shown', 'MemoryMap',
+           'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #f664c6f2
 import re
@@ -397,6 +397,12 @@ def plane(
     across, up = np.clip(two/max(values.sum(), 1e-12), 0, 1)*some
     return Plane(np.mean(vectors, 0), directions*some[:, None], (float(across), float(up)))
 
+def percent_shown(
+    shown: tuple[float, float],
+) -> int:
+    "What a plane shows of the variance: the sum of the two numbers as they are written."
+    return sum(round(100*share) for share in shown)
+
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #631dbed9
 @dataclass(frozen=True, eq=False)
 class MemoryMap:
@@ -463,8 +469,8 @@ def map_words(
     names, (across, up) = [x.kind for x in m.memories], m.plane.shown
     kinds = ", ".join(f"{names.count(k)} {one_line(k)}" for k in m.kinds[:8])
     told = [f"{many(len(names), 'memory', 'memories')}: {kinds}.",
-            f"The map shows {across + up:.0%} of their variance ({across:.0%} across, {up:.0%} up), so what looks near "
-            "may be far."]
+            f"The map shows {percent_shown(m.plane.shown)}% of their variance ({across:.0%} across, {up:.0%} up), so "
+            "what looks near may be far."]
     if not near: return told
     rows = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
     look = sum(x.rank_on_map <= len(near) for x in near)
@@ -472,7 +478,7 @@ def map_words(
             f"Of the nearest {len(near)} by cosine, {look} look so on the map, too."]
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #635371e4
-_SIZE, _PAD, _TOP = 440, 26, 44    # of the map
+_SIZE, _PAD, _TOP = 430, 26, 62    # of the map
 _KIND_COLOURS = ("blue", "orange", "deep", "navy", "mauve", "red", "faint")   # the last for all further kinds
 
 def _look(m: MemoryMap) -> dict[str, tuple[str, str]]:
@@ -494,7 +500,7 @@ def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     for kind, (sign, colour) in _look(m).items():
         named["· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}"] = colour
     y = s.legend(476, _TOP + 8, named, wide=300) + 10
-    s.text(476, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
+    s.text(476, y, f"The map shows {percent_shown(m.plane.shown)}% of the variance", 14, colour="soft", width=300)
     s.bar(476, y + 14, 290, 10, share, "navy")
     return y + 52
 
@@ -518,14 +524,23 @@ def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: f
     s.paragraph(476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #1e329809
+def _beside(place: np.ndarray, taken: list[tuple[float, float]]) -> tuple[float, float]:
+    "Where beside a memory a number covers least."
+    places = [(place[0] + x, place[1] + y) for x, y in ((13, -11), (-13, -11), (13, 11), (-13, 11), (18, 0), (-18, 0))]
+    best = min(places, key=lambda p: sum(max(0, 17 - np.hypot(p[0] - x, p[1] - y)) for x, y in taken))
+    taken.append(best)
+    return best
+
 def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):
     "The question's mark, the last of the places, and a number beside each neighbour."
-    for i, n in reversed(list(enumerate(near, 1))):
-        x, y = at[n.position]
-        s.box(x + 4, y - 19, 18, 17, "ink", m.memories[n.position].text, radius=8)
-        s.text(x + 13, y - 10.5, f"{i}", 12, True, "on", "center")
-    x, y = at[-1]
-    s.box(x - 7, y - 7, 14, 14, "red", question, edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
+    taken = [tuple(place) for place in at]
+    for i, n in enumerate(near, 1):
+        x, y = _beside(at[n.position], taken)
+        s.box(x - 9, y - 8.5, 18, 17, "ink", m.memories[n.position].text, radius=8)
+        s.text(x, y, f"{i}", 12, True, "on", "center")
+    s.text(34, 45, f"“{one_line(question)}”", 14, colour="soft", width=740)
+    for x, y in (at[-1], (21, 45)):
+        s.box(x - 7, y - 7, 14, 14, "red", question, edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6db5fb8f
 def draw_map(

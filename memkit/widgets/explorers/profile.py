@@ -25,7 +25,7 @@ from ...maprec.recommend import Recommendation, Recommended, Request, named, rec
 from ...reading.labels import title_key
 from ..draw.scene import (
     Panel, Scene, _reason, given, listed, many, menu, one_line, press_button, short, tick, width_of)
-from .memories import plane
+from .memories import percent_shown, plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
 if TYPE_CHECKING:
@@ -381,8 +381,9 @@ def taste_words(
     told: Sequence[Recommendation],   # what is recommended, best first
 ) -> str:
     "The taste map in sentences (ours)."
-    out = (f"Taste map of {many(len(m.items), 'work')}, {len(rated)} of them rated. It shows {sum(m.shown):.0%} of how "
-           f"they differ ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far.")
+    out = (f"Taste map of {many(len(m.items), 'work')}, {len(rated)} of them rated. It shows "
+           f"{percent_shown(m.shown)}% of how they differ ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what "
+           "looks near may be far.")
     for k in sorted({r.rating for r in rated}, reverse=True):
         out += listed(f"Rated {k:g}", [named(r.item) for r in rated if r.rating == k])
     if off := sum(m.place(r.item) is None for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
@@ -440,7 +441,7 @@ def _genre_names(s: Scene, m: TasteMap, taken: list):
     for name, place in m.genres.items():
         half, (x, y) = width_of(name, 13, True)/2 + 2, _pixels(place)
         at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
-        if at: s.box(at[0] - half, at[1] - 8, 2*half, 16, "card").text(*at, name, 13, True, "soft", "center")
+        if at: s.text(*at, name, 13, True, "ink", "center")
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #054278c6
 def draw_taste(
@@ -453,8 +454,8 @@ def draw_taste(
     told, taken = told[:8], []
     s = Scene(1100, _TOP + _HIGH + 8, taste_words(m, rated, told), caption)
     stars = {f"{k} star{'s'*(k > 1)}": colour for k, (colour, _) in enumerate(_STARS, 1)}
-    s.legend(_LEFT, 18, {**stars, "recommended": "navy", "any other work": "faint"})
-    s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")
+    s.legend(_LEFT, 18, {**stars, "recommended (its place)": "navy", "any other work": "faint"})
+    s.text(_LEFT + _WIDE, 18, f"shows {percent_shown(m.shown)}% of the differences", 13, colour="soft", align="right")
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
     dot = 3 if len(m.items) > 600 else 4
     s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in map(_pixels, m.places)), "faint")

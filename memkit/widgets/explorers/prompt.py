@@ -25,8 +25,9 @@ from ...search.documents import FoundBySide, FusedRetriever, RetrieveSettings, f
 from ...search.fusion import rrf
 from ...turn.prompt import Piece, fit
 from ..draw.pictures import answer_citations, key, name_of
-from ..draw.scene import (
-    Panel, Scene, all_given, field, given, listed, many, menu, one_line, press_button, short, slider, tick, width_of)
+from memkit.widgets.draw.scene import (
+    Panel, Scene, all_given, field, given, listed, many, menu, one_line, press_button, short, slider, tick, width_of,
+    wrap)
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #b3bcb6c4
 def repack(
@@ -283,7 +284,7 @@ def _votes(s: Scene, chart: Slopes):
             if i not in chart.orders[side] or i not in chart.orders["fused"]: continue
             both, good = i in chart.shown(side) and i in chart.shown("fused"), chart.judgement(i)
             s.line(start, _place(chart, side, i), end, _place(chart, "fused", i),
-                   "deep" if good else "faint" if both else "line", 3 if good else 1.3, dashed=not both)
+                   "deep" if good else "faint", 3 if good else 1.3, dashed=not both)
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #5a010e60
 def _card(s: Scene, chart: Slopes, name: str, rank: int, i: int):
@@ -470,15 +471,17 @@ def _stack(s: Scene, parts: dict[str, float], zero: float, scale: float):
 def _standing(scene: Scene, s: Standing, y: float, zero: float, scale: float):
     "One memory: place, move, text, what is known of it, and the bar."
     c, up, wide = s.candidate.components, s.near - s.rank, 760 - 2*_MARGIN
+    judged = f"{c.feedback:+.2f}" if c.feedback else "0 (neutral)"
     known = (f"used {c.recall_count}×, {many(round(c.age_days), 'day')} old, cosine {c.similarity:.2f}, feedback "
-             f"{c.feedback:+.2f}")
+             f"{judged}")
+    first, lines = s.rank == 1, wrap(s.candidate.text, 376, 2, 13, s.rank == 1)
     with scene.group(0, y, f"memory {s.candidate.id}"):
-        first = s.rank == 1
         scene.box(6, 1, wide + 12, _TALL - 5, "card" if first else "paper", short(s.candidate.text, 300),
                   edge="deep" if first else "")
         scene.text(_MARGIN + 8, 16, f"{s.rank}", 16, True)
         if up: scene.text(_MARGIN + 2, 37, f"{'▲' if up > 0 else '▼'} {abs(up)}", 13, True, "deep" if up > 0 else "red")
-        scene.text(64, 16, s.candidate.text, 14, first, width=368).text(64, 37, known, 13, colour="soft", width=376)
+        for i, line in enumerate(lines): scene.text(64, 19 - 4*len(lines) + 15*i, line, 13, first)
+        scene.text(64, 32 + 5*len(lines), known, 13, colour="soft", width=376)
         _stack(scene, s.score.parts, zero, scale)
         scene.text(760 - _MARGIN, 25, f"{s.score.value:.2f}", 15, True, align="right")
 

@@ -124,13 +124,14 @@ def _shares(s: Scene, f: Forecasts, n: int, target: int, how: str):
     "The five shares; the truth below, the answer above."
     shares, truth, answer = f.shares[n, target], f.truth[target], f.answers(how)[n, target]
     scale, at = _TALL/max(float(shares.max()), .6), _star_x(answer)
-    s.line(at, 74, at, _BASE, "orange", 3, True)
+    above = max((scale*share + 22 for k, share in zip(LABELS, shares) if abs(_star_x(k) - at) < _BAR/2), default=0)
+    s.line(at, 74, at, _BASE - above, "orange", 3, True)
     s.text(min(max(at, 95), 255), 62, f"{how} {answer:.2f}", 15, True, align="center")
     for k, share in zip(LABELS, shares):
         x, top, colour = _star_x(k), _BASE - scale*share, "green" if truth == k else "blue"
         s.box(x - _BAR/2, top, _BAR, scale*share, colour, f"{k} stars: {share:.1%}", radius=2)
         s.box(x - 19, top - 20, 38, 17, "paper").text(x, top - 11, f"{share:.0%}", 14, align="center")
-        s.text(x, _BASE + 14, f"{k}", 15, True, align="center")
+        s.text(x, _BASE + 14, f"{k} ★", 15, True, align="center")
     s.line(_X0 - 8, _BASE, _star_x(5) + _BAR/2 + 8, _BASE, "faint")
     if truth is None: return
     x = _star_x(truth)
@@ -154,10 +155,10 @@ def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
     size, truth, errors = len(f.history), f.truth[target], f.errors(how)
     axes = Axes(s, 392, 74, 330, 96, size, 1, 5)
     if truth is not None: s.line(392, axes.y(truth), 722, axes.y(truth), "deep", 2, True)
-    _grown(axes, f.answers(how)[:, target], n, "the prediction (dashed: the truth)", "orange")
+    _grown(axes, f.answers(how)[:, target], n, "the prediction, stars (dashed: the truth)", "orange")
     if not np.isnan(errors).any():
         axes = axes._replace(top=222, high=66, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
-        _grown(axes, errors, n, "mean error of all targets, stars", "navy")
+        _grown(axes, errors, n, f"mean error, {many(len(f.targets), 'target')}, stars", "navy")
     for x, told, align in ((392, "0 ratings", "left"), (722, many(size, "rating"), "right")):
         s.text(x, 306, told, 13, colour="soft", align=align)
 
@@ -189,7 +190,7 @@ def draw_forecast(
     s = Scene(790, 480, " ".join(told), told[0])
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470)
     s.text(774, 20, f"{n} of {size} ratings known", 15, colour="soft", align="right")
-    s.text(16, 42, title, 14, colour="soft", width=740)
+    s.text(16, 42, f"{title + ': ' if title else ''}probability of 1 to 5 stars", 14, colour="soft", width=370)
     _shares(s, f, n, target, how)
     _course(s, f, n, target, how)
     _pushed(s, f.history[:n], by)
@@ -335,7 +336,7 @@ def _against(h: Hearing, others: bool) -> str:
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #68f4d4a2
 def _percent(gain: float) -> str:
     "A gain as one reads it."
-    return f"×{gain + 1:.3g}" if gain >= 1 else f"{gain:+.0%}".replace("-", "−")
+    return f"{gain:+,.0%}".replace("-", "−")
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #a95ee419
 def _styles(h: Hearing, user: str | None, gain: np.ndarray, likes: str) -> list[Bar]:
@@ -343,7 +344,7 @@ def _styles(h: Hearing, user: str | None, gain: np.ndarray, likes: str) -> list[
     if user is None:
         return [Bar(style, p, f"{p:.3f}", "mauve") for style, p in zip(h.styles, np.exp(h.scores[0]))]
     best = h.styles[int(gain.argmax())]
-    return [Bar(f"{style} ★" if style == likes else style, np.log1p(x), _percent(x),
+    return [Bar(f"{style} ★" if style == likes else style, x, _percent(x),
                 "deep" if style == best else "blue" if x >= 0 else "orange", style in (likes, best))
             for style, x in zip(h.styles, gain)]
 
@@ -354,20 +355,19 @@ def draw_hearing(
     others: bool = False,             # compare with the other users' weights, not with none
 ) -> Scene:
     "Answers on the left; on the right, how much likelier each user's weights find an answer in each style (ours)."
-    high, gains, told = max(19*len(h.styles) + 12, 92), h.gains(others), hearing_words(h, wanted, others)
+    high, gains, told = max(18*len(h.styles) + 18, 92), h.gains(others), hearing_words(h, wanted, others)
     s = Scene(790, 66 + high*len(h.users) + 28, " ".join(told), told[-1])
     s.text(14, 22, h.question, 16, True, width=560)
     s.text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")
-    longest = max(float(np.abs(np.log1p(gains)).max()), .05)
+    longest, likely = max(float(np.abs(gains).max()), .05), float(np.exp(h.scores[0]).max())
     for row, (user, answer) in enumerate(zip(h.users, h.answers)):
         y, likes = 66 + high*row, wanted.get(user, "")
         s.line(14, y - 18, 776, y - 18)
         s.text(14, y, f"{user} (likes: {likes})" if likes else user or "no weights", 15, True, width=380)
         s.paragraph(14, y + 22, answer, 370, max(2, int((high - 32)/19)))
-        bars(s, 416, y + 4, _styles(h, user, gains[row], likes), *((640, 80/longest) if row else (560, 160)), 19)
-    told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). "
-            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user "
-            "likes.")
+        bars(s, 416, y + 4, _styles(h, user, gains[row], likes), 625, 75/(longest if row else likely), 18)
+    told = ("Top right: probability per token of an answer in each style, without weights. Below: how a user's weights "
+            f"change it, against {_against(h, others)}. Green: gains most. ★: liked.")
     s.paragraph(14, s.height - 32, told, 766, size=13, step=18, colour="soft")
     return s
 

@@ -72,7 +72,7 @@ def draw_reading(
     kept = sum(map(is_fact, clauses))
     caption = f"{many(len(clauses), 'clause')}, {many(kept, 'fact')}."
     s = Scene(WIDTH, 1, " ".join([caption, *map(words_of_clause, clauses), words_of_titles(titles)]), caption)
-    s.text(12, 18, "Framed dark: it becomes a fact. Bars: how likely each answer is.", 13, colour="soft")
+    s.text(12, 18, "Framed green: it becomes a fact. Bars: how likely each answer is.", 13, colour="soft")
     y = 34.
     for c in clauses: y = _card(s, c, y)
     s.text(12, y + 12, words_of_titles(titles), 13, width=WIDTH - 24)

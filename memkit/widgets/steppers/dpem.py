@@ -102,6 +102,8 @@ def _memories(d: StoredRounds, ids: Sequence[int], round: int, flags: Mapping[in
     "Memories at the end of a round, with what happened to each; with `flags`, their counts."
     happened = {m.memory: m for m in d.moves if m.round == round and m.memory is not None and m.kind != "contradicted"}
     theta, shown, out = d.settings.promote_at, d.recalled.get(round, ()), []
+    once = {d.root.get(m.memory, m.memory): m.reason for m in d.moves
+            if m.kind == "promoted" and m.round <= round and not m.reason.startswith("said")}
     for id in ids:
         m, said, n = happened.get(id), d.said.get(id, 1), flags.get(id, 1) if flags else 0
         counted = {"parts": {"counted": n/theta}, "boxes": theta if theta <= 6 else 0} if flags else {}
@@ -109,6 +111,7 @@ def _memories(d: StoredRounds, ids: Sequence[int], round: int, flags: Mapping[in
         lit = id in shown or d.root.get(id, id) in shown
         why = m.reason.split(";")[0] if m and not flags else ""
         if m and m.kind == "promoted": why = why.removeprefix(f"{note}, ")
+        why = (why or ("" if flags else once.get(d.root.get(id, id), ""))).removeprefix("avoidance: ")
         out.append(Row(**_named(d, id), note=note, how=_HOW.get(m.kind, m.kind) if m else "",
                        why=why or ("recalled" if lit else ""), lit=lit, **counted))
     return sorted(out, key=lambda r: (r.how != "promoted", not r.how, -sum(r.parts.values())))

@@ -108,7 +108,7 @@ def kinds_column(turn: Turn, doubt: float) -> Column:
         rows.append(Row(text=f"{kind} {name}", parts={"probability": shares[kind]}, mark=None if kind == OTHER else .5,
                         note=f"{shares[kind]:.2f}" + (" ✓" if done else ""), lit=done, why=why))
     more = f"; ratings are looked for from B = {doubt:.2f} on" if doubt < .5 else ""
-    return Column(name="What kind of message?", note=f"a kind counts from 0.50 on (line){more}", rows=rows, split=.34)
+    return Column(name="What kind of message?", note=f"A or B counts from 0.50 on (line){more}", rows=rows, split=.34)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #1e244342
 def _question(turn: Turn) -> list[Row]:
@@ -117,8 +117,12 @@ def _question(turn: Turn) -> list[Row]:
     targets = targets or [c.item.title for c in turn.extra.get("changes", ()) if c.item and c.action == "rate"]
     to = f"to {targets[0]}" if len(targets) == 1 else "to the nearest title below" if targets else ""
     told = ["bold: the language model saw it"] if any(c.shown for c in turn.considered) else []
+    used = {m.rated.item.title for of in told_of(turn).values() for r in of for m in (*r.reasons, *r.against)}
+    now = [c.item.title for c in turn.extra.get("changes", ()) if c.item and c.item.title in used]
+    if now: told.append(f"counted too, told just now: {', '.join(now)}")
     return [Row(text=text) for text in ([f"bar: similarity {to}"] if to else []) + told]
 
+# %% ../../../nbs/widgets/steppers/04_map.ipynb #1f0c18ac
 def recalled_column(turn: Turn, empty: bool) -> Column:
     "The ratings that were weighed for the message; `empty`: is there no profile?"
     rows, shown = [], any(c.shown for c in turn.considered)
@@ -128,7 +132,8 @@ def recalled_column(turn: Turn, empty: bool) -> Column:
                         how=f"{moved:+.2f}" if moved else "", why="" if c.shown or not shown else "not shown"))
     if rows:
         rows = sorted(rows, key=lambda r: -abs(float(r.how or 0))) + _question(turn)
-        return Column(name="Recalled", note="similarity, stars moved", rows=rows, split=.54)
+        note = "similarity, stars moved" if any(r.how for r in rows) else "similarity"
+        return Column(name="Recalled", note=note, rows=rows, split=.54)
     types = turn.detected["types"]
     why = "nothing was asked that ratings answer"
     if RECOMMEND in types and empty: why = "there is nothing to recall yet"
@@ -171,7 +176,7 @@ def _stars(turn: Turn, r: Recommendation, title: Sequence[str]) -> Column:
         mark = says[i - 1] if says else None
         rows.append(Row(text=f"{i} ★", parts={"by the ratings": p}, note=f"{p:.0%}", mark=mark))
     if says: rows.append(Row(text=f"line: language model, {expected(np.array(says)):.1f}★"))
-    for m in (*r.reasons[:1], *r.against[:1]): rows.append(Row(text=f"{m.change:+.2f} {m.rated.item.title}"))
+    for m in (*r.reasons[:1], *r.against[:1]): rows.append(Row(text=f"{m.change:+.2f}★ by {m.rated.item.title}"))
     note = f"{r.expected:.1f}★"
     return _Stars(name=title[0], note=note, rows=rows, split=.16, title=r.item.title, more=len(title) - 1)
 

@@ -25,8 +25,8 @@ from ...mark.trust import PAPER, TrustSettings
 from ...records import Memory, Turn
 from ..draw.frames import logs
 from ..draw.pictures import budget_words, draw_budget
-from ..draw.board import Board, Column, Row
-from ..draw.scene import all_given, given, many
+from ..draw.board import Board, Column, LEFT, Row
+from ..draw.scene import Scene, all_given, given, many, short
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #1f5acd7e
@@ -169,6 +169,7 @@ class Frame:
     changes: tuple[MemoryChange, ...] = ()
     cards: Mapping[int, MemoryCard] = field(default_factory=dict)
     newcomer: float = PAPER.initial     # trust of a memory that nobody was shown yet
+    owner: str = "the user"             # whose memories stand beside those for everybody
 
     def of(self, kind: str, place: str = IN_FORCE) -> list[MemoryCard]:
         "The memories of a kind that stand there, oldest first."
@@ -253,10 +254,10 @@ def read_record(
     found = list(filter(told, happenings(events)))
     lost = {id for owner in (user, DOMAIN) for id in store.superseded(owner)} & rows.keys()
     lost -= {e.memory for e in events if e.kind == "superseded"}
-    frames, was = [Frame(newcomer=trust.initial)], {}
+    frames, was = [Frame(newcomer=trust.initial, owner=user)], {}
     for h, cards in _cards(found, rows, said, trust, lost):
         turn = next((turns[e.turn] for e in h.events if e.kind == "turn" and e.turn in turns), None)
-        frames.append(Frame(what=h.what, who=_who(h, rows, names), turn=turn, newcomer=trust.initial,
+        frames.append(Frame(what=h.what, who=_who(h, rows, names), turn=turn, newcomer=trust.initial, owner=user,
                             changes=_changes(h, was, cards, rows, said), cards=cards))
         was = cards
     return frames
@@ -266,8 +267,8 @@ _HOW = {"added": "new", "merged": "merged", "repeated": "noted again", "supersed
         "revived": "used again", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
-_HEADS = dict(zip(KINDS, (("Residual", "for everybody", "blue"), ("User-question", "this user's", "orange"),
-                          ("LLM-response", "accepted", "deep"))))
+_HEADS = dict(zip(KINDS, (("Residual", "for everybody", "blue"), ("User-question", "{}'s", "orange"),
+                          ("LLM-response", "{}'s", "deep"))))
 
 def title_of(
     f: Frame,
@@ -285,13 +286,13 @@ def _recalled(f: Frame) -> list[Row]:
     shown = {h.item.id for h in f.turn.recalled} if f.turn else set()
     for kind in KINDS:
         told = next((c.after for c in f.changes if c.how == "shown" and c.after.kind == kind), None)
-        if found is None: out.append(Row(label=kind, text=told.text if told else "none", lit=bool(told)))
+        if found is None: out.append(Row(label=kind, text=_claim(told.text) if told else "none", lit=bool(told)))
         elif not (hits := found.hits[kind]):
-            out.append(Row(label=kind, text="none", why=found.nothing.get(kind, "")))
+            out.append(Row(label=kind, text=f"none: {reason}" if (reason := found.nothing.get(kind)) else "none"))
         else:
             second = why(found, kind).splitlines()[1].split(": ", 1)[1] if len(hits) > 1 else "the only candidate"
             lit = hits[0].item.id in shown
-            out.append(Row(label=kind, text=hits[0].item.text, note=f"relevance {hits[0].score:.3f}", lit=lit,
+            out.append(Row(label=kind, text=_claim(hits[0].item.text), note=f"relevance {hits[0].score:.3f}", lit=lit,
                            parts={n: hits[0].parts.get(n, 0.) for n in PART_NAMES},
                            why=second if lit else f"did not fit the budget; {second}"))
     return out
@@ -300,6 +301,11 @@ def _recalled(f: Frame) -> list[Row]:
 def _claim(text: str) -> str:
     "A memory without the question before it, so that the end of a long claim is seen."
     return re.sub(r"^[^?]*\? (?=\S)", "", text)
+
+def _no_numbers(reason: str) -> str:
+    "A reason without the numbers of memories, which no picture shows."
+    reason = re.sub(r"memory \d+ once more", "in force once more", reason)
+    return re.sub(r"memory \d+ is dropped", "what took its place is dropped", reason)
 
 def _changed(c: MemoryChange) -> Row:
     "What happened to one memory."
@@ -313,21 +319,26 @@ def _changed(c: MemoryChange) -> Row:
     judged = c.how in ("right", "wrong", "good", "bad")
     return Row(text=_claim(c.after.text), label=c.after.kind, how=_HOW[c.how], gone=c.how == "dropped",
                was=f"{c.before.trust:.3f}" if judged and c.before else "", note=f"trust {c.after.trust:.3f}",
-               why=c.after.standing.verdict.reason if judged else c.reason)
+               why=c.after.standing.verdict.reason if judged else _no_numbers(c.reason))
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #d7ad940f
 def _card_row(c: MemoryCard, f: Frame, changes: Mapping[int, str]) -> Row:
     "A memory in its column."
     t, how = c.standing.trust, changes.get(c.id, "")
-    used = f"recalled {t.total}, ✓{t.correct} ✗{t.incorrect}" if t.total else f"said {many(c.said, 'time')}"
-    note = f"{t.score:.3f}; {used if t.total or c.said else 'by the assistant'}"
+    used = f"recalled {t.total}, right {t.correct}, wrong {t.incorrect}" if t.total else f"said {many(c.said, 'time')}"
+    note = f"trust {t.score:.3f}; {used if t.total or c.said else 'by the assistant'}"
     gone = c.place != IN_FORCE
     held = {"note": note, "parts": {"trust": t.score}, "mark": f.newcomer}
-    if gone: held = {"why": f"{c.place}: {c.reason}"}
+    if gone: held = {"why": f"{c.place}: {c.reason.split(';')[0]}"}
     return Row(text=_claim(c.text), name=c.text, key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""),
                lit=how == "shown", **held)
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #89967601
+def _bar_key(s: Scene, y: float) -> float:
+    "What a card's bar and the line across it are; where the next thing begins."
+    s.text(LEFT, y + 8, "bar: trust; line across it: the trust of a new memory", 13, colour="soft")
+    return y + 14
+
 def mark_board(
     f: Frame,
     note: str = "",
@@ -336,15 +347,15 @@ def mark_board(
     columns, changes, whole = [], {c.after.id: c.how for c in f.changes}, f.turn is not None and bool(f.turn.model)
     for kind, (name, whose, ink) in _HEADS.items():
         cards = [*reversed(f.of(kind)), *f.of(kind, SUPERSEDED), *f.of(kind, ASIDE)]
-        away = {place: len(f.of(kind, place)) for place in (SUPERSEDED, ASIDE)}
-        told = [whose, *(f"{n} {place}" for place, n in away.items() if n)]
-        columns.append(Column(name=name, note=", ".join(told), cards=True, ink=ink, measure="trust",
+        gone, whose = len(cards) - len(f.of(kind)), whose.format(short(f.owner, 9))
+        columns.append(Column(name=name, note=whose + (f", {gone} gone" if gone else ""), cards=True, ink=ink,
                               rows=[_card_row(c, f, changes) for c in cards]))
     first = Column(name="Recalled", rows=_recalled(f), split=.5) if f.what == ROUND else Column(
         name="What happened", rows=[_changed(c) for c in f.changes])
     return Board(title=title_of(f), note=note,
                  said=[("Question", f.turn.text), ("Answer", f.turn.answer)] if f.turn else (),
-                 bands=[*([[first]] if f.what else []), *([partial(draw_budget, f.turn)] if whole else []), columns],
+                 bands=[*([[first]] if f.what else []), *([partial(draw_budget, f.turn)] if whole else []), columns,
+                    *([_bar_key] if f.cards else [])],
                  more=budget_words(f.turn) if whole else "" if f.what else
                  "Three agents will fill the columns from conversations that are over: residual memories for "
                  "everybody, a user's questions and words, and answers that were accepted.")

@@ -106,15 +106,18 @@ def answer_without(
 
 # %% ../../../nbs/widgets/steppers/05_steps.ipynb #a41882d5
 def _half(name: str, t: Turn, other: Turn) -> Column:
-    "One of two runs: what was shown, and the answer; what the other one hasn't is marked."
+    "One of two runs: what was shown; what the other one hasn't is marked."
     both, marks, rows = {key_of(h) for h in other.shown}, answer_citations(t), []
     for c in (*of_kind(t, Memory)[0], *of_kind(t, Document)[0]):
         alone = key_of(c.hit) not in both
         rows.append(Row(text=f"{marks.get(key_of(c.hit), '?')}  {name_of(c.hit.item)}", lit=alone,
                         how="only here" if alone else ""))
+    return Column(name=name, note=f"{t.prompt_tokens:,} tokens", rows=rows, split=.7)
+
+def _answer(t: Turn) -> Column:
+    "The answer of one run."
     answer = ("Fallback. " if t.fallback else "") + t.answer
-    lines = [Row(text=line) for line in wrap(answer, 340, 9, 14)]
-    return Column(name=name, note=f"{t.prompt_tokens:,} tokens", rows=[*rows, *lines], split=.7)
+    return Column(name="Answer", rows=[Row(text=line) for line in wrap(answer, 340, 9, 14)])
 
 def draw_pair(
     turn: Turn,
@@ -125,7 +128,8 @@ def draw_pair(
     taken = "; ".join(quotation(a, 60) for a in away) or "nothing"
     same = "the same" if turn.answer == again.answer else "another"
     return draw_board(Board(title=f"Without {taken} the answer is {same}",
-                            bands=[[_half("As it was", turn, again), _half("Without it", again, turn)]]))
+                            bands=[[_half("As it was", turn, again), _half("Without it", again, turn)],
+                                   [_answer(turn), _answer(again)]]))
 
 # %% ../../../nbs/widgets/steppers/05_steps.ipynb #b93e1cd1
 def _choices(turn: Turn) -> list[tuple[str, int]]:

@@ -372,7 +372,7 @@ def draw_steps(
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #05d52353
-_PARTS = {"blue": "on", "orange": "ink", "mauve": "ink", "green": "ink"}   # of a bar -> the letters on it
+_PARTS = {"orange": "ink", "green": "ink", "blue": "on", "mauve": "ink"}   # of a bar -> the letters on it
 
 def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
     x, y = 250., s.height + 22

@@ -69,8 +69,8 @@ TAKES_BACK = .5   # probability that a message takes back an earlier one, from w
 def _replaced_by(
     text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage],
 ) -> list["StoredTurn"]:    # the nearest first
-    "The earlier messages that a message replaces or takes back."
-    near = sorted(earlier, key=lambda t: -float(known[t.id].vector @ vector))[:READ]
+    "The earlier messages that a message replaces or takes back; of two that are about as near, the later one first."
+    near = sorted(reversed(earlier), key=lambda t: -round(float(known[t.id].vector @ vector), 1))[:READ]
     found = relate(text, [t.question for t in near])
     return [t for t, relation in zip(near, found) if relation.replaces >= TAKES_BACK]
 

@@ -495,7 +495,7 @@ def _curve(axes: Axes, c: Palette, name: str, at: Mapping[int, Mapping[str, Any]
     x = [n + .015*max(at)*shift for n in at]
     axes.plot(x, [r["ours"] for r in rows], color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, markersize=6,
               markeredgecolor=c["ink"], markeredgewidth=.5,
-              label=name + " (control)"*rows[0]["control"])
+              clip_on=False, label=name + " (control)"*rows[0]["control"])
     intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #8ced1252

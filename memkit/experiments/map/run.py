@@ -182,14 +182,14 @@ _SEVEN = {
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
 _APART = .25   # ratings or films
 _BARS = f"{BARS} at 5, 9, 13 and 17, users resampled. n: users."
-_BESIDE = "Marks are moved sideways, by half a {} at most, so that they stay apart."
+_BESIDE = "Marks are moved sideways, by half a {} at most, so that all can be seen."
 
 def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
     beside = [n for n in looks if curves[n] and (smooth or len(curves[n]) < 9)]
     for name in (n for n in looks if curves[n]):
         (_, colour, mark, dash), rows = looks[name], list(curves[name].values())
-        away = beside.index(name) - (len(beside) - 1)/2 if name in beside else 0
+        away = beside.index(name) - (len(beside) - 1)//2 - .5 if name in beside else 0   # of a curve alone: 0
         x, y = np.array(list(curves[name])) + _APART*away, [r["ours"] for r in rows]
         look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .5, "markersize": 5}
         if smooth: axes.plot(x, y, linestyle="none", **look)
@@ -215,8 +215,9 @@ def _error_picture(
         vanilla, memory = printed[VANILLA], printed["MAP"]
         both[0].plot([h - 2*_APART for h in vanilla], list(vanilla.values()), "^", markerfacecolor=c["paper"],
                      markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla",
-                     zorder=5)
+                     zorder=1.9)
         papers_mark(both[0], [h - 2*_APART for h in memory], list(memory.values()), c, "the paper's MAP")
+        both[0].lines[-1].set_zorder(1.9)   # below our points, which it would hide
         both[0].set_ylabel("mean absolute error, stars")
         legend_below(figure, *both, note=note)
         return figure

@@ -208,7 +208,7 @@ def figure_2(
     return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of, title))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c7dcdc22
-_REGION = "Dotted: the edges of the paper's regions. Thick, in the answers' colour:\nthe mean of two or more."
+_REGION = "Dotted: the edges of the paper's regions, from 80. Thick, in the answers' colour:\nthe mean of two or more in a region."
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
@@ -218,7 +218,7 @@ def _means(axes: Axes, c: Palette, means: Mapping[tuple, Mapping[str, Any]]):
         _, colour, _, shift = _THIRD[ok]
         for ink, wide in ((c["ink"], 5), (c[colour], 3)):
             axes.plot(region, [m["ours"]]*2, color=ink, linewidth=wide, zorder=.9)
-        intervals(axes, [sum(region)/2 + shift], [m], c["ink"])
+        intervals(axes, [sum(region)/2 + shift], [m], c[colour])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #e270475f
 def figure_3(
@@ -238,7 +238,7 @@ def figure_3(
         for ok, colour, mark, _ in _THIRD:
             some = [s for s in scored if s.right == ok]
             axes.scatter([s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark,
-                         edgecolor=c["ink"], linewidth=.5, label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
+                         edgecolor=c["ink"], linewidth=.5, zorder=2.5, label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
         _means(axes, c, means)
         axes.set(xlabel="tokens of prompt and answer", ylabel="AICS, α = 0.1")
         legend_below(figure, axes, note=f"{_REGION} {BARS} of the means")
@@ -269,7 +269,7 @@ def _fourth(c: Palette, there: Mapping[str, list], names: tuple[str, ...]) -> Fi
         xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
         ylim=(0, 0.85), ylabel="score, 0 to 1")
     axes.grid(axis="y")
-    legend_below(figure, axes, note=f"{BARS}. {next(iter(there.values()))[0]['n']} answers in each row")
+    legend_below(figure, axes, note=f"{BARS}. {next(iter(there.values()))[0]['n']} answers in each bar")
     return figure
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #5db6cd01
@@ -322,7 +322,7 @@ def _sides(rows: TableRows, c: Palette) -> Figure:
 def figure_5(
     result: Result | None = None,
 ) -> PaperPicture:
-    """The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
+    """The share of right answers in each bar of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
     for a result without it."""
     rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
             if metric == "right" and "corrected questions" not in row]

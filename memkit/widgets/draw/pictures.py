@@ -244,7 +244,8 @@ def ranks(
     xs, y = (110., 210., 310.), _rank_rows(rows)
     s = Scene(WIDTH, max(y.values()) + 25, f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
     for x, head in zip(xs, ("words", "meaning", "fused")): s.text(x, 20, head, 14, True, align="center")
-    s.text(370, 20, "blue, bold: shown; dashed: not ranked by meaning", 13, colour="soft")
+    dashed = "; dashed: not ranked by meaning"*any([*sides] == [0] for _, _, sides in rows)
+    s.text(370, 20, f"blue, bold: shown{dashed}", 13, colour="soft")
     for place, at in y.items(): s.text(70, at, str(place), 13, colour="soft", align="right")
     for row, (i, c, sides) in enumerate(rows, 1):
         at, ink = [*((xs[k], y[v]) for k, v in sides.items()), (xs[2], y[row])], "blue" if c.shown else "faint"
@@ -288,7 +289,7 @@ def clause_lines(turn: Turn) -> list[str]:
 def answered_by(turn: Turn) -> str:   # '' where a language model did
     "How an answer was made that no language model wrote, and from which messages."
     how, used = made_from(turn)
-    messages = "; ".join(f"{quotation(e['text'], 60)} (score {e['score']:.2f})" for e in used)
+    messages = "; ".join(f"{quotation(e['text'], 60)} (the scorer's logit {e['score']:.2f})" for e in used)
     return f"{how}: {messages}" if used else how
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #07d00621

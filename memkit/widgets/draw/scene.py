@@ -379,7 +379,7 @@ def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: flo
     bottom = s.paragraph(12, y, name, 226, 3, 15, 20)
     for value, (colour, ink) in zip(values, _PARTS.items()):
         s.box(x, y - 12, value*scale, 24, colour, radius=0)
-        if value*scale > 46 and len(values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
+        if value*scale > 46 and sum(v > 0 for v in values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
         x += value*scale
     s.text(x + 8, y, note, bold=True)
     s.height = bottom + 6

@@ -556,7 +556,7 @@ def draw_map(
     s = Scene(790, _TOP + _SIZE + 40, " ".join(told), told[-1])
     at = _screen(m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]))
     s.text(14, 22, f"{there} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, edge="line")
-    s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {across:.0%} of the variance →   second: {up:.0%} ↑", 13,
+    s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"→ first direction: {across:.0%} of the variance; ↑ second: {up:.0%}", 13,
            colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
     _memories(s, m, at, kind)

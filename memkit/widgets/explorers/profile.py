@@ -407,11 +407,12 @@ def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated], taken: list):
     for r in rated:
         if (place := m.place(r.item)) is None: continue
         (x, y), (colour, ink) = _pixels(place), _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
-        s.box(x - size/2, y - size/2, size, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
+        wide = size + 6*(size == _MARK and r.rating % 1 > 0)      # room for "4½"
+        s.box(x - wide/2, y - size/2, wide, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
               radius=size/2)
         if size < _MARK: continue
         s.text(x, y, _half(r.rating), 9 if r.rating % 1 else 11, True, ink, "center")
-        taken.append((x, size/2, y))
+        taken.append((x, wide/2, y))
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #ee6e9239
 def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, float]]) -> tuple[float, float] | None:

@@ -169,7 +169,7 @@ def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray):
     most = [i for i in np.argsort(-np.abs(by), kind="stable")[:4] if abs(by[i]) >= .005]
     if not most:
         s.text(_X0 - 8, 382, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
-    rows = [Bar(f"{history[i].item.title} {history[i].rating:g}", by[i], f"{by[i]:+.2f}".replace("-", "−"),
+    rows = [Bar(f"{history[i].item.title}, {history[i].rating:g}★", by[i], f"{by[i]:+.2f}".replace("-", "−"),
                 "blue" if by[i] > 0 else "orange") for i in most]
     bars(s, _X0 - 8, 382, rows, 560, 120/max(.25, *np.abs(by[most])) if most else 1, 24)
 

@@ -142,8 +142,7 @@ def round_board(
     short = ghosts + _memories(d, now.short_term, round, now.flags)
     working = Column(name="Working memory", rows=notes, split=.58,
                      note=f"{sum(not r.gone for r in notes)} of {many(len(notes), 'sentence')} noted")
-    refresh = many(s.refresh_every - round % s.refresh_every, "round")
-    full = f"{len(now.short_term)} of {s.short_term_size}; refresh in {refresh}"
+    full = f"{len(now.short_term)} of {s.short_term_size}; refresh in {s.refresh_every - round % s.refresh_every}"
     memories = [Column(name="Short-term memory", note=full, rows=short, cards=True, width=1.1),
                 Column(name="Long-term memory", note=str(len(long)), rows=long, cards=True)]
     history = Column(name="New in history", rows=_history(d, now, [i for i in away if i not in before.history], round),

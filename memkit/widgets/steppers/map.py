@@ -119,7 +119,7 @@ def _question(turn: Turn) -> list[Row]:
     told = ["bold: the language model saw it"] if any(c.shown for c in turn.considered) else []
     used = {m.rated.item.title for of in told_of(turn).values() for r in of for m in (*r.reasons, *r.against)}
     now = [c.item.title for c in turn.extra.get("changes", ()) if c.item and c.item.title in used]
-    if now: told.append(f"counted too, told just now: {', '.join(now)}")
+    if now: told.append(f"{', '.join(now)}: told just now, counted too")
     return [Row(text=text) for text in ([f"bar: similarity {to}"] if to else []) + told]
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #1f0c18ac

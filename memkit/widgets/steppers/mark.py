@@ -346,7 +346,7 @@ def mark_board(
     "One thing that happened to MARK's memories (MARK §1.2; the picture is ours)."
     columns, changes, whole = [], {c.after.id: c.how for c in f.changes}, f.turn is not None and bool(f.turn.model)
     for kind, (name, whose, ink) in _HEADS.items():
-        cards = [*reversed(f.of(kind)), *f.of(kind, SUPERSEDED), *f.of(kind, ASIDE)]
+        cards = [c for place in PLACES for c in reversed(f.of(kind, place))]
         gone, whose = len(cards) - len(f.of(kind)), whose.format(short(f.owner, 9))
         columns.append(Column(name=name, note=whose + (f", {gone} gone" if gone else ""), cards=True, ink=ink,
                               rows=[_card_row(c, f, changes) for c in cards]))

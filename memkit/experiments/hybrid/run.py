@@ -517,7 +517,8 @@ def _scores(axes: Axes, c: Palette, scores: Mapping[str, Sequence[float]]):
     for who, (colour, mark, away) in _THIRD.items():
         n = len(scores[who])
         look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .6}
-        axes.plot([i + .4*(away - 1.85) for i in range(1, n + 1)], scores[who], linestyle="none", label=f"{who}, run here", **look)
+        x = [i + .4*(away - 1.85) for i in range(1, n + 1)]
+        axes.plot(x, scores[who], linestyle="none", label=f"{who}, run here", **look)
         m = bootstrap(scores[who])
         axes.plot([n + away], [m.mean], markersize=9, **look)
         intervals(axes, [n + away], [{"ours": m.mean, "ci": [m.low, m.high]}], c["ink"])

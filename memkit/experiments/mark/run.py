@@ -208,7 +208,8 @@ def figure_2(
     return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of, title))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #c7dcdc22
-_REGION = "Dotted: the edges of the paper's regions, from 80. Thick, in the answers' colour:\nthe mean of two or more in a region."
+_REGION = ("Dotted: the edges of the paper's regions, from 80. Thick, in the answers' colour:\n"
+           "the mean of two or more in a region.")
 # right?, colour, marker, where its mean's interval stands
 _THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
@@ -238,7 +239,8 @@ def figure_3(
         for ok, colour, mark, _ in _THIRD:
             some = [s for s in scored if s.right == ok]
             axes.scatter([s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark,
-                         edgecolor=c["ink"], linewidth=.5, zorder=2.5, label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
+                         edgecolor=c["ink"], linewidth=.5, zorder=2.5,
+                         label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
         _means(axes, c, means)
         axes.set(xlabel="tokens of prompt and answer", ylabel="AICS, α = 0.1")
         legend_below(figure, axes, note=f"{_REGION} {BARS} of the means")

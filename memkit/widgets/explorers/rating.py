@@ -190,7 +190,7 @@ def draw_forecast(
     s = Scene(790, 480, " ".join(told), told[0])
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470)
     s.text(774, 20, f"{n} of {size} ratings known", 15, colour="soft", align="right")
-    s.text(16, 42, f"{title + ': ' if title else ''}probability of 1 to 5 stars", 14, colour="soft", width=370)
+    s.text(16, 42, title or "probability of 1 to 5 stars", 14, colour="soft", width=370)
     _shares(s, f, n, target, how)
     _course(s, f, n, target, how)
     _pushed(s, f.history[:n], by)

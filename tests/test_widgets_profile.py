@@ -65,7 +65,7 @@ def test_the_words_say_what_the_picture_shows(cinema):
         assert f"{n}. {r.item.title}" in s.words
         assert any(t.startswith(f"{n}. {r.item.title}") for t in titles) and str(n) in texts
     for r in now: assert any(f"you gave {r.rating:g}" in t and r.item.title in t for t in titles)
-    assert "4½" in texts and "5 stars" in texts and "recommended" in texts
+    assert "4½" in texts and "5 stars" in texts and "recommended (its place)" in texts
 
 
 def test_a_large_map_is_light():

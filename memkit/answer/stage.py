@@ -70,7 +70,9 @@ def _replaced_by(
     text: str, vector: np.ndarray, earlier: Sequence["StoredTurn"], known: Mapping[str, ReadMessage],
 ) -> list["StoredTurn"]:    # the nearest first
     "The earlier messages that a message replaces or takes back; of two that are about as near, the later one first."
-    near = sorted(reversed(earlier), key=lambda t: -round(float(known[t.id].vector @ vector), 1))[:READ]
+    cosine = {t.id: float(known[t.id].vector @ vector) for t in earlier}
+    near = sorted(earlier, key=lambda t: -cosine[t.id])[:READ]
+    near.sort(key=lambda t: (round(cosine[t.id], 1), t.at), reverse=True)
     found = relate(text, [t.question for t in near])
     return [t for t, relation in zip(near, found) if relation.replaces >= TAKES_BACK]
 

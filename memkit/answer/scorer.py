@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'AsRead',
-           'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText', 'STUDIED',
-           'ASKING', 'dated', 'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed', 'known_features',
-           'probability_known', 'Scorer', 'read_alone', 'three_vectors', 'load_scorer', 'attention', 'set_layer',
-           'only_asks', 'utterances', 'lifted', 'MessageSearch']
+           'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
+           'STUDIED', 'ASKING', 'Ranked', 'dated', 'Evidence', 'fitted_weights', 'needed_features',
+           'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'read_alone', 'three_vectors',
+           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'in_context', 'by_meaning',
+           'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from ..reading.examples import sentences
 from ..reading.reader import (
     Encoded, logits_with_phrases, opened_once, plain_vector, sigmoid, softmax, two_vectors)
 from ..reading.notes import chat_sentences
-from ..records import Hit, Utterance, check_text
+from ..records import Hit, Memory, Utterance, check_text
 from ..search.fusion import stretched
 from ..search.memories import WordIndex, stems, weighted_words
 
@@ -284,7 +285,8 @@ def evidence(
 
 # %% ../../nbs/answer/01_scorer.ipynb #c9bfa19e
 WORDS = .3            # share of words in the score; the rest is meaning (ours, as all of these)
-NOTED = .3            # what the message behind the best note gains; the one behind the sixth gains half
+NOTES = 1/3           # share of the nearest note in the meaning of a message
+NOTED = .1            # what the message behind the best note gains; the one behind the sixth gains half
 BEFORE = (.5, .25)    # what words of the messages before count, the nearest first
 NEWEST = 400          # messages whose meaning alone is compared
 COMPARED = 24         # the best by words and notes, and as many by meaning alone, are compared in full
@@ -307,11 +309,20 @@ def utterances(
     return [Utterance(turn=turn.id, user=turn.user, role=role, text=text, at=turn.at)
             for role, text in sides if text.strip() and not only_asks(text)]
 
+# %% ../../nbs/answer/01_scorer.ipynb #1e9ee0b9
+def in_context(
+    text: str,
+    earlier: Sequence[str],    # what was said before it in the session, the last first
+) -> tuple[dict[str, float], str]:   # its words and what each counts; the text behind the last of these
+    "A message with what it may lean on."
+    return weighted_words([(text, 1.), *zip(earlier, BEFORE)]), " ".join([*earlier[:1], text])
+
+
 # %% ../../nbs/answer/01_scorer.ipynb #08bd1833
 class _Said:
     "A user's messages, as far as they were read."
     def __init__(self, mark: tuple):                         # it changes when something is forgotten
-        self.mark, self.index, self.found = mark, WordIndex(), []   # row by row: (utterance, what was said before it)
+        self.mark, self.index, self.found = mark, WordIndex(), []   # row by row: (utterance, its text in context)
         self.last, self.event, self.lines = None, 0, []      # turn and event read last; (session, text), in order
         self.vectors: dict[str, np.ndarray] = {}             # by text, as far as they were needed
 
@@ -321,13 +332,34 @@ class _Said:
         for role, text in (("user", turn.question), ("assistant", turn.answer)):
             earlier = [t for s, t in self.lines[:-len(BEFORE) - 1:-1] if s == turn.session]
             if role in here:
-                self.index.add(weighted_words([(text, 1.), *zip(earlier, BEFORE)]))
-                self.found.append((here[role], earlier[0] if earlier else ""))
+                words, whole = in_context(text, earlier)
+                self.index.add(words)
+                self.found.append((here[role], whole))
             if text.strip(): self.lines.append((turn.session, text))
         self.last = turn.id
 
+# %% ../../nbs/answer/01_scorer.ipynb #4a027c9e
+def by_meaning(
+    alone: np.ndarray,     # [n], cosines of question and message
+    context: np.ndarray,   # [n], of question and message in context
+) -> np.ndarray:           # [n], 0..1
+    "How near messages are to a question, alone and in context."
+    return (stretched(alone) + stretched(context))/2
+
+def words_and_meaning(
+    words: np.ndarray,     # [n], 0..1
+    meaning: np.ndarray,   # [n], 0..1
+) -> np.ndarray:           # [n], 0..1
+    "The score of messages."
+    return WORDS*words + (1 - WORDS)*meaning
+
+
 # %% ../../nbs/answer/01_scorer.ipynb #06ad99e3
 SaidAndText = tuple[str, str]   # a turn, and who said it: user or assistant
+
+def sources(m: Memory) -> list[SaidAndText]:
+    "The messages that a note came from."
+    return [(t, str(m.meta.get("speaker", "user"))) for t in m.turns]
 
 def lifted(
     found: Sequence[Utterance],
@@ -382,22 +414,50 @@ def _cosines(
     return np.stack([said.vectors[t] for t in texts]) @ asked
 
 # %% ../../nbs/answer/01_scorer.ipynb #a8149705
-def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText]) -> list[tuple[int, float, dict[str, float]]]:
-    "(row, score, its parts), best first: the best by words and notes and the best by meaning, compared in full."
-    words, gain = said.index.scores(stems(query)), lifted([u for u, _ in said.found], noted)
-    asked, texts, shared = load_scorer().embed([query])[0], [u.text for u, _ in said.found], stretched(words)
+def _candidates(said: _Said, words: np.ndarray, asked: np.ndarray, gain: np.ndarray, k: int) -> list[int]:
+    "The rows of the best by words and notes, and of the best of the newest by meaning."
     def best(scores: np.ndarray) -> np.ndarray: return np.argsort(-scores, kind="stable")[:max(COMPARED, k)]
-    first = max(0, len(texts) - NEWEST)
-    near = first + best(_cosines(said, texts[first:], asked))
-    rows = sorted({*best(shared + NOTED*gain).tolist(), *near.tolist()})
-    alone = _cosines(said, [texts[i] for i in rows], asked)
-    context = _cosines(said, [f"{said.found[i][1]} {texts[i]}".strip() for i in rows], asked)
-    meaning = (stretched(alone) + stretched(context))/2
-    score = WORDS*shared[rows] + (1 - WORDS)*meaning + NOTED*gain[rows]
-    names = ("words", "meaning", "in context", "noted")
-    parts = np.stack([words[rows], alone, context, gain[rows]], 1)
+    first = max(0, len(said.found) - NEWEST)
+    near = first + best(_cosines(said, [u.text for u, _ in said.found[first:]], asked))
+    return sorted({*best(words + NOTED*gain).tolist(), *near.tolist()})
+
+def _nearest_note(said: _Said, notes: Sequence[Sequence[str]], asked: np.ndarray, without: np.ndarray) -> np.ndarray:
+    "The cosine of each message's nearest note; `without`: of messages that have none."
+    texts = [t for of in notes for t in of]
+    near = dict(zip(texts, _cosines(said, texts, asked))) if texts else {}
+    return np.array([max((near[t] for t in of), default=w) for of, w in zip(notes, without)])
+
+
+# %% ../../nbs/answer/01_scorer.ipynb #fe9ae4f6
+Ranked = list[tuple[int, float, dict[str, float]]]   # row, score and its parts
+
+def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
+            notes_of: Callable[[Sequence[Utterance]], list[list[str]]]) -> Ranked:
+    "The best by words and notes and the best by meaning, compared in full; best first."
+    words, gain = said.index.scores(stems(query)), lifted([u for u, _ in said.found], noted)
+    asked, shared = load_scorer().embed([query])[0], stretched(words)
+    rows = _candidates(said, shared, asked, gain, k)
+    found, texts = zip(*(said.found[i] for i in rows))
+    alone, context = _cosines(said, [u.text for u in found], asked), _cosines(said, texts, asked)
+    note = _nearest_note(said, notes_of(found), asked, (alone + context)/2)
+    meaning = (1 - NOTES)*by_meaning(alone, context) + NOTES*stretched(note)
+    score = words_and_meaning(shared[rows], meaning) + NOTED*gain[rows]
+    names = ("words", "meaning", "in context", "note", "noted")
+    parts = np.stack([words[rows], alone, context, note, gain[rows]], 1)
     return [(rows[i], float(score[i]), dict(zip(names, parts[i].tolist())))
             for i in np.argsort(-score, kind="stable")[:k]]
+
+
+# %% ../../nbs/answer/01_scorer.ipynb #265a1863
+@patch
+def _notes_of(self: MessageSearch, user: str, found: Sequence[Utterance]) -> list[list[str]]:
+    "The notes that were made of each message, replaced ones, too."
+    of: dict[SaidAndText, list[str]] = {}
+    for m in self.store.list(user, superseded=True, turns={u.turn for u in found}):
+        if "speaker" in m.meta:
+            for source in sources(m): of.setdefault(source, []).append(m.text)
+    return [of.get((u.turn, u.role), []) for u in found]
+
 
 # %% ../../nbs/answer/01_scorer.ipynb #83164681
 @patch
@@ -407,7 +467,7 @@ def search(
     query: str,
     k: int = 5,
     noted: Sequence[SaidAndText] = (),   # what notes that were found came from, best first
-) -> list[Hit]:                     # best first; parts: words (BM25), meaning and in context (cosines), noted (0..1)
+) -> list[Hit]:     # best first; parts: words (BM25), meaning, in context and note (cosines), noted (0..1)
     """The messages that matter most for `query`: words + meaning + notes, each between 0 and 1 before its share.
     Raises `ValueError` for a blank query or a `k` below 1."""
     check_text(query, "query")
@@ -415,6 +475,7 @@ def search(
     with self._lock:
         said, heard = self._current(user), self.heard(user)
         of_users = ((u.text, heard.get(u.turn)) for u, _ in said.found if u.role == "user")
-        said.vectors |= {text: h.vector for text, h in of_users if h is not None and h.vector is not None}
-        rows = _ranked(said, query, k, noted) if said.found else []
+        for text, h in of_users:
+            if h is not None and h.vector is not None: said.vectors |= {text: h.vector, h.whole: h.in_context}
+        rows = _ranked(said, query, k, noted, partial(self._notes_of, user)) if said.found else []
         return [Hit(item=said.found[i][0], score=score, source="message", parts=parts) for i, score, parts in rows]

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['INSTRUCTIONS', 'HEADINGS', 'WISHES', 'RANKED', 'REQUEST', 'MalpSettings', 'heading_of', 'worded', 'memory_block',
-           'MalpAssistant', 'sources', 'keeps_words', 'prompt_for', 'changes_of', 'without_model', 'asks_model',
-           'only_takes_back']
+           'MalpAssistant', 'keeps_words', 'prompt_for', 'changes_of', 'without_model', 'asks_model', 'only_takes_back']
 
 # %% ../../nbs/malp/08_assistant.ipynb #02b74488
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.notes import Round
 from ..train.adapters import PersonalLM
-from ..answer.scorer import ASKING, STUDIED, MessageSearch, SaidAndText
+from ..answer.scorer import ASKING, STUDIED, MessageSearch, SaidAndText, sources
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
@@ -102,10 +101,6 @@ def wishes(self: MalpAssistant, user: str) -> list[Memory]:
     return [m for m in told if "wish" in m.meta.get("flags", ())][::-1][:WISHES]
 
 # %% ../../nbs/malp/08_assistant.ipynb #e6c26aa6
-def sources(m: Memory) -> list[SaidAndText]:
-    "The messages that a note came from."
-    return [(t, str(m.meta.get("speaker", "user"))) for t in m.turns]
-
 def keeps_words(note: Memory, said: Utterance) -> bool:
     "Does a note keep every word of its message? Word forms and stop words don't count."
     return set(stems(said.text)) <= set(stems(note.text))

@@ -891,9 +891,12 @@ def list(
     kind: str | None = None,
     superseded: bool = False,   # those that are out of date, too
     marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks for it
+    turns: Collection[str] | None = None,   # only those that cite one of these
 ) -> list[Memory]:
     "The user's memories, oldest first."
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
     if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
     if not superseded: more.append(memories.c.superseded_by.is_(None))
+    of = citations.alias()
+    if turns is not None: more.append(memories.c.id.in_(select(of.c.memory).where(of.c.turn.in_(turns))))
     with reading_own(self._db, user) as own: return _memories(own, user, *more)

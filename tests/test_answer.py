@@ -525,6 +525,42 @@ def test_a_thousand_messages_are_not_all_read(monkeypatch):
     assert len(near) == READ and [t.id for t in near] == sorted((t.id for t in near), key=lambda i: int(i[1:]))
 
 
+def test_a_name_that_a_question_shares_with_one_message_is_among_what_is_read():
+    from memkit.answer.stage import READ, nearest_said
+    from memkit.store.store import StoredTurn
+    said = [f"My {who} {how}." for who in ("brother", "sister", "uncle", "aunt", "cousin") for how in
+            ("moved house in June", "found a new job", "bought a car", "is on holiday", "has a cold")]
+    said.insert(3, "Zebulon came round at six and fixed the gutter.")
+    turns = [StoredTurn(id=f"t{i}", user="ann", session=f"s{i}", at=NOON + timedelta(minutes=i), question=text, answer="") for i, text in enumerate(said)]
+    near = nearest_said("Has Zebulon got any family news?", turns, {})
+    assert len(near) == READ and "t3" in [t.id for t in near]
+
+
+def test_a_message_is_read_with_what_was_said_before_it_in_its_session_only():
+    from memkit.answer.stage import read_into
+    from memkit.store.store import StoredTurn
+    turns = [StoredTurn(id=f"t{i}", user="ann", session=s, at=NOON + timedelta(minutes=i), question=text, answer=answer)
+             for i, (s, text, answer) in enumerate((("a", "I play the bassoon.", "Since when?"), ("a", "Since May.", ""), ("b", "It rained.", "")))]
+    known = {}
+    read_into(known, turns)
+    assert known["t1"].whole == "Since when? Since May." and "bassoon" in known["t1"].words
+    assert known["t2"].whole == "It rained." and not {"since", "may"} & set(known["t2"].words)
+
+
+def test_the_notes_of_a_message_help_to_find_it_even_when_they_were_replaced():
+    from memkit.answer.scorer import MessageSearch
+    from memkit.store.store import MemoryStore
+    store = MemoryStore(":memory:")
+    turns = [store.add_turn("ann", f"s{i}", text, "ok") for i, text in enumerate(("He did it again.", "We had soup.", "The bus was late."))]
+    plain = MessageSearch(store).search("ann", "Which instrument does the user's brother play?", 3)
+    note = store.add("ann", "The user's brother plays the bassoon.", turns=[turns[0]], meta={"speaker": "user"})
+    store.supersede("ann", note.id, store.add("ann", "The user's brother sold it.", meta={"speaker": "user"}).id, "newer")
+    helped = MessageSearch(store).search("ann", "Which instrument does the user's brother play?", 3)
+    part = {h.item.turn: h.parts["note"] for h in helped}
+    assert helped[0].item.turn == turns[0] and part[turns[0]] > {h.item.turn: h.parts["note"] for h in plain}[turns[0]]
+    assert part[turns[1]] == {h.item.turn: h.parts["note"] for h in plain}[turns[1]]      # a message without a note stays as it was
+
+
 def test_what_was_told_long_ago_is_answered_when_recall_finds_it(monkeypatch):
     monkeypatch.setattr("memkit.answer.stage.LOOKED", 2)
     with open_malp(":memory:", nods()) as a:

@@ -686,6 +686,16 @@ def test_no_log_has_the_words(store, caplog, name):
     assert "ebrafink" not in caplog.text
 
 
+def test_list_takes_only_what_cites_some_turns(store):
+    one, two = (store.add_turn("ann", "s", text, "ok") for text in ("I have a cat.", "It is black."))
+    both = store.add("ann", "has a black cat", turns=[one, two])
+    store.add("ann", "likes tea")
+    store.supersede("ann", both.id, store.add("ann", "has a cat", turns=[one]).id, "shorter")
+    assert [m.text for m in store.list("ann", turns=[one])] == ["has a cat"]
+    assert [m.text for m in store.list("ann", superseded=True, turns={two})] == ["has a black cat"]
+    assert store.list("ann", turns=[]) == [] and store.list("bob", turns=[one]) == []
+
+
 def test_list_takes_only_what_is_marked(store):
     kept = store.add("ann", "Short answers, please.", meta={"flags": ["wish"]})
     store.add("ann", "My wish is a cat.", meta={"flags": []})

@@ -88,7 +88,7 @@ def probabilities_needed(found: Sequence[Evidence]) -> list[float]:   # of each 
     return [float(sigmoid(_logits("needed", row))) for row in x]
 
 # %% ../../nbs/answer/01_scorer.ipynb #f47e2108
-READ, USUAL = 8, -7.   # messages that are read, the nearest by cosine; a usual logit beside the point (ours)
+READ, USUAL = 8, -7.   # messages that are read, the best of the search; a usual logit beside the point (ours)
 
 def known_features(logits: np.ndarray) -> list[float]:   # 2
     "All messages together against never told, and the mean logit; a talk of a few is filled up to READ messages."

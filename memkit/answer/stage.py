@@ -20,9 +20,8 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from memkit.answer.scorer import (
-    BEFORE, FORGETS, READ, AsRead, Evidence, by_meaning, in_context, load_scorer, only_asks, probability_known,
-    words_and_meaning)
+from .scorer import (
+    BEFORE, FORGETS, READ, AsRead, Evidence, load_scorer, only_asks, probability_known, words_and_meaning)
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -30,7 +29,7 @@ from ..reading.notes import NODDED, NOTED, NO_WORDS
 from ..reading.reader import Clause, load_reader
 from ..records import Turn
 from ..search.fusion import stretched
-from ..search.memories import WordIndex, said_before, stems
+from ..search.memories import WordIndex, said_before, stems, weighted_words
 
 # %% ../../nbs/answer/04_stage.ipynb #f5f73169
 if TYPE_CHECKING:
@@ -65,9 +64,7 @@ class ReadMessage:
     "What is made of a user's message once, and used at each later question."
     clauses: tuple[Clause, ...]
     vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
-    in_context: np.ndarray          # [384], of `whole`
-    words: Mapping[str, float]      # in context: what each counts
-    whole: str                      # the message behind the one before it
+    words: Mapping[str, float]      # what each counts, with those of the messages before it
     takes_back: frozenset[str] = frozenset()   # the earlier turns that it only takes back
 
 # %% ../../nbs/answer/04_stage.ipynb #74987cb4
@@ -112,17 +109,16 @@ def _before_it(said: Sequence["StoredTurn"], at: int) -> list[str]:
 
 def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
-    at, earlier = [i for i, t in enumerate(said) if t.id not in known], [t for t in said if t.id in known]
-    new, words = [said[i] for i in at], [in_context(said[i].question, _before_it(said, i)) for i in at]
-    vectors = load_scorer().embed([*(t.question for t in new), *(whole for _, whole in words)])
-    for t, vector, context, own in zip(new, vectors, vectors[len(new):], words):
+    new, earlier = [i for i, t in enumerate(said) if t.id not in known], [t for t in said if t.id in known]
+    for i, vector in zip(new, load_scorer().embed([said[i].question for i in new])):
+        t, words = said[i], weighted_words([(said[i].question, 1.), *zip(_before_it(said, i), BEFORE)])
         clauses = load_reader().clauses(t.question)
         gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
         tells = tells and not _only_asks_to_forget(t.question, clauses)
         if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             gone = _taken_back(t.question, vector, told, known, wish)
-        known[t.id] = ReadMessage(clauses, vector if tells else None, context, *own, gone)
+        known[t.id] = ReadMessage(clauses, vector if tells else None, words, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -145,10 +141,10 @@ def nearest_said(
     "The user's messages that are nearest to a question, by words and meaning."
     said = that_hold(said, known, gone)
     if len(said) <= READ: return said
-    read, asked, index = [known[t.id] for t in said], load_scorer().embed([question])[0], WordIndex()
-    for r in read: index.add(r.words)
-    meaning = by_meaning(*(np.stack(vectors) @ asked for vectors in zip(*((r.vector, r.in_context) for r in read))))
-    scores = words_and_meaning(stretched(index.scores(stems(question))), meaning)
+    index = WordIndex()
+    for t in said: index.add(known[t.id].words)
+    cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
+    scores = words_and_meaning(stretched(index.scores(stems(question))), stretched(cosines))
     return [said[i] for i in sorted(np.argsort(-scores, kind="stable")[:READ])]
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7

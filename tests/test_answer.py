@@ -544,6 +544,7 @@ def test_words_before_a_message_count_in_its_session_only():
     known = {}
     read_into(known, turns)
     assert 0 < known["t1"].words["bassoon"] < known["t0"].words["bassoon"] and set(known["t2"].words) == {"rain"}
+    assert known["t1"].whole == "Since when? Since May." and known["t2"].in_context is known["t2"].vector
 
 
 def test_the_notes_of_a_message_help_to_find_it_even_when_they_were_replaced():

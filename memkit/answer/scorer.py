@@ -7,8 +7,8 @@ __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', '
            'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
            'STUDIED', 'ASKING', 'Ranked', 'dated', 'Evidence', 'fitted_weights', 'needed_features',
            'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'read_alone', 'three_vectors',
-           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'words_and_meaning', 'sources', 'lifted',
-           'MessageSearch']
+           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'in_context', 'by_meaning',
+           'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -309,6 +309,15 @@ def utterances(
     return [Utterance(turn=turn.id, user=turn.user, role=role, text=text, at=turn.at)
             for role, text in sides if text.strip() and not only_asks(text)]
 
+# %% ../../nbs/answer/01_scorer.ipynb #bdb98d0c
+def in_context(
+    text: str,
+    earlier: Sequence[str],    # what was said before it in the session, the last first
+) -> tuple[dict[str, float], str]:   # its words and what each counts; the text behind the last of these
+    "A message with what it may lean on."
+    return weighted_words([(text, 1.), *zip(earlier, BEFORE)]), " ".join([*earlier[:1], text])
+
+
 # %% ../../nbs/answer/01_scorer.ipynb #08bd1833
 class _Said:
     "A user's messages, as far as they were read."
@@ -323,12 +332,20 @@ class _Said:
         for role, text in (("user", turn.question), ("assistant", turn.answer)):
             earlier = [t for s, t in self.lines[:-len(BEFORE) - 1:-1] if s == turn.session]
             if role in here:
-                self.index.add(weighted_words([(text, 1.), *zip(earlier, BEFORE)]))
-                self.found.append((here[role], " ".join([*earlier[:1], text])))
+                words, whole = in_context(text, earlier)
+                self.index.add(words)
+                self.found.append((here[role], whole))
             if text.strip(): self.lines.append((turn.session, text))
         self.last = turn.id
 
 # %% ../../nbs/answer/01_scorer.ipynb #4a027c9e
+def by_meaning(
+    alone: np.ndarray,     # [n], cosines of question and message
+    context: np.ndarray,   # [n], of question and message in context
+) -> np.ndarray:           # [n], 0..1
+    "How near messages are to a question."
+    return (stretched(alone) + stretched(context))/2
+
 def words_and_meaning(
     words: np.ndarray,     # [n], 0..1
     meaning: np.ndarray,   # [n], 0..1
@@ -423,7 +440,7 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
     found, texts = zip(*(said.found[i] for i in rows))
     alone, context = _cosines(said, [u.text for u in found], asked), _cosines(said, texts, asked)
     note = _nearest_note(said, notes_of(found), asked, (alone + context)/2)
-    meaning = (1 - NOTES)*(stretched(alone) + stretched(context))/2 + NOTES*stretched(note)
+    meaning = (1 - NOTES)*by_meaning(alone, context) + NOTES*stretched(note)
     score = words_and_meaning(shared[rows], meaning) + NOTED*gain[rows]
     names = ("words", "meaning", "in context", "note", "noted")
     parts = np.stack([words[rows], alone, context, note, gain[rows]], 1)
@@ -458,6 +475,8 @@ def search(
     with self._lock:
         said, heard = self._current(user), self.heard(user)
         of_users = ((u.text, heard.get(u.turn)) for u, _ in said.found if u.role == "user")
-        said.vectors |= {text: h.vector for text, h in of_users if h is not None and h.vector is not None}
+        for text, h in of_users:
+            if h is not None and h.vector is not None: said.vectors[text] = h.vector
+            if h is not None and h.in_context is not None: said.vectors[h.whole] = h.in_context
         rows = _ranked(said, query, k, noted, partial(self._notes_of, user)) if said.found else []
         return [Hit(item=said.found[i][0], score=score, source="message", parts=parts) for i, score, parts in rows]

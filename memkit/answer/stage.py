@@ -11,7 +11,7 @@ __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_M
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import lru_cache
 from typing import Any, TYPE_CHECKING
@@ -20,8 +20,9 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from .scorer import (
-    BEFORE, FORGETS, READ, AsRead, Evidence, load_scorer, only_asks, probability_known, words_and_meaning)
+from memkit.answer.scorer import (
+    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, by_meaning, in_context, load_scorer, only_asks, probability_known,
+    words_and_meaning)
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -29,7 +30,7 @@ from ..reading.notes import NODDED, NOTED, NO_WORDS
 from ..reading.reader import Clause, load_reader
 from ..records import Turn
 from ..search.fusion import stretched
-from ..search.memories import WordIndex, said_before, stems, weighted_words
+from ..search.memories import WordIndex, said_before, stems
 
 # %% ../../nbs/answer/04_stage.ipynb #f5f73169
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class ReadMessage:
     clauses: tuple[Clause, ...]
     vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
     words: Mapping[str, float]      # what each counts, with those of the messages before it
+    whole: str                      # the message behind the one before it
+    in_context: np.ndarray | None   # [384], of `whole`; None: it wasn't needed yet
     takes_back: frozenset[str] = frozenset()   # the earlier turns that it only takes back
 
 # %% ../../nbs/answer/04_stage.ipynb #74987cb4
@@ -111,14 +114,15 @@ def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new, earlier = [i for i, t in enumerate(said) if t.id not in known], [t for t in said if t.id in known]
     for i, vector in zip(new, load_scorer().embed([said[i].question for i in new])):
-        t, words = said[i], weighted_words([(said[i].question, 1.), *zip(_before_it(said, i), BEFORE)])
+        t, (words, whole) = said[i], in_context(said[i].question, _before_it(said, i))
         clauses = load_reader().clauses(t.question)
         gone, tells = frozenset(), not only_asks(t.question) and (not clauses or not all(map(_tells_nothing, clauses)))
         tells = tells and not _only_asks_to_forget(t.question, clauses)
         if any(c.act == "retracts" for c in clauses) and (wish := asks_to_forget(t.question)) != "all":
             told = [o for o in earlier if o.at <= t.at and known[o.id].vector is not None]
             gone = _taken_back(t.question, vector, told, known, wish)
-        known[t.id] = ReadMessage(clauses, vector if tells else None, words, gone)
+        same = vector if whole == t.question else None
+        known[t.id] = ReadMessage(clauses, vector if tells else None, words, whole, same, gone)
         earlier.append(t)
 
 # %% ../../nbs/answer/04_stage.ipynb #22569d1d
@@ -132,20 +136,32 @@ def that_hold(
     out = set() if gone else {id for t in said for id in known[t.id].takes_back}
     return [t for t in said if known[t.id].vector is not None and t.id not in out]
 
+
+# %% ../../nbs/answer/04_stage.ipynb #453a17a3
+def _in_context(known: dict[str, ReadMessage], ids: Sequence[str]) -> np.ndarray:   # [len(ids), 384]
+    "The vectors of messages in context; what lacks is made, and kept."
+    new = [id for id in ids if known[id].in_context is None]
+    for id, vector in zip(new, load_scorer().embed([known[id].whole for id in new]) if new else ()):
+        known[id] = replace(known[id], in_context=vector)
+    return np.stack([known[id].in_context for id in ids])
+
 def nearest_said(
     question: str,
     said: Sequence["StoredTurn"],         # in the order they were said
-    known: dict[str, ReadMessage],              # by turn; filled here
+    known: dict[str, ReadMessage],        # by turn; filled here
     gone: bool = False,                   # also those that were taken back
 ) -> list["StoredTurn"]:                  # in the order they were said
-    "The user's messages that are nearest to a question, by words and meaning."
+    "The user's messages that are nearest to a question: the best by words and by meaning, compared in full."
     said = that_hold(said, known, gone)
     if len(said) <= READ: return said
-    index = WordIndex()
+    asked, index = load_scorer().embed([question])[0], WordIndex()
     for t in said: index.add(known[t.id].words)
-    cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
-    scores = words_and_meaning(stretched(index.scores(stems(question))), stretched(cosines))
-    return [said[i] for i in sorted(np.argsort(-scores, kind="stable")[:READ])]
+    words, alone = stretched(index.scores(stems(question))), np.stack([known[t.id].vector for t in said]) @ asked
+    rows = np.unique([np.argsort(-x, kind="stable")[:COMPARED] for x in (words, alone)])
+    context = _in_context(known, [said[i].id for i in rows]) @ asked
+    scores = words_and_meaning(words[rows], by_meaning(alone[rows], context))
+    return [said[i] for i in sorted(rows[np.argsort(-scores, kind="stable")[:READ]])]
+
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",

@@ -142,7 +142,9 @@ def export_of(
     path: Path | str,
     user: str,
 ) -> dict[str, Any]:   # as JSON has it
-    "All that a store keeps of one user: what they said, what was made of it, and each change, in any design."
+    """All that a store keeps of one user: what they said, what was made of it, and each change. What MARK shares with
+    others isn't theirs alone, and isn't in it. Raises `FileNotFoundError` where there is no store."""
+    stores_at([path])
     from memkit.records import to_dict
     from memkit.store.jobs import jobs
     with _for_forgetting(path) as bot:

@@ -561,6 +561,29 @@ def test_the_notes_of_a_message_help_to_find_it_even_when_they_were_replaced():
     assert part[turns[1]] == {h.item.turn: h.parts["note"] for h in plain}[turns[1]]      # a message without a note stays as it was
 
 
+def test_without_traces_no_yes_is_promised():
+    with open_malp(":memory:", nods(), settings=MalpSettings(trace=False)) as a:
+        told = a.chat("ann", "My neighbour drinks too much.", at=NOON)
+        answer = a.chat("ann", "Please forget what I said about my neighbour.", at=NOON + timedelta(days=1)).answer
+        assert "neighbour drinks" in answer and "Say yes" not in answer and told.id in answer
+        a.forget("ann", turns=[told.id])
+        assert not [t for t in a.turns("ann") if "drinks" in t.text]
+
+
+def test_a_request_to_delete_another_thing_deletes_nothing():
+    with open_malp(":memory:", nods()) as a:
+        for i, text in enumerate(("My neighbour drinks too much.", "Amber got a posting to Lima.")): a.chat("ann", text, at=NOON + timedelta(minutes=i))
+        a.chat("ann", "Please forget what I said about my neighbour.", at=NOON + timedelta(days=1))
+        again = a.chat("ann", "Amber's posting abroad is not public. Please get rid of it.", at=NOON + timedelta(days=1, minutes=1)).answer
+        assert "deleted for good, with" not in again and len([t for t in a.turns("ann") if "drinks" in t.text or "Lima" in t.text]) == 2
+
+
+def test_what_only_gave_words_back_is_no_context():
+    from memkit.answer.scorer import may_lean_on
+    from memkit.reading.notes import NOTED, QUOTED
+    assert may_lean_on("Since when?") and not any(map(may_lean_on, (QUOTED, f"{NOTED}I have bees.", " ")))
+
+
 def test_what_was_told_long_ago_is_answered_when_recall_finds_it(monkeypatch):
     monkeypatch.setattr("memkit.answer.stage.LOOKED", 2)
     with open_malp(":memory:", nods()) as a:

@@ -7,8 +7,8 @@ __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', '
            'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
            'STUDIED', 'ASKING', 'Ranked', 'dated', 'Evidence', 'fitted_weights', 'needed_features',
            'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'read_alone', 'three_vectors',
-           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'in_context', 'by_meaning',
-           'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
+           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'may_lean_on', 'in_context',
+           'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -30,7 +30,7 @@ from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
 from ..reading.reader import (
     Encoded, logits_with_phrases, opened_once, plain_vector, sigmoid, softmax, two_vectors)
-from ..reading.notes import chat_sentences
+from ..reading.notes import NOTED as GIVEN_BACK, QUOTED, chat_sentences
 from ..records import Hit, Memory, Utterance, check_text
 from ..search.fusion import stretched
 from ..search.memories import WordIndex, stems, weighted_words
@@ -310,6 +310,10 @@ def utterances(
             for role, text in sides if text.strip() and not only_asks(text)]
 
 # %% ../../nbs/answer/01_scorer.ipynb #bdb98d0c
+def may_lean_on(text: str) -> bool:
+    "Can the next message lean on it? Not on an answer that only gave the user's words back."
+    return bool(text.strip()) and text != QUOTED and not text.startswith(GIVEN_BACK)
+
 def in_context(
     text: str,
     earlier: Sequence[str],    # what was said before it in the session, the last first
@@ -335,7 +339,7 @@ class _Said:
                 words, whole = in_context(text, earlier)
                 self.index.add(words)
                 self.found.append((here[role], whole))
-            if text.strip(): self.lines.append((turn.session, text))
+            if may_lean_on(text): self.lines.append((turn.session, text))
         self.last = turn.id
 
 # %% ../../nbs/answer/01_scorer.ipynb #4a027c9e

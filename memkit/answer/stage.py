@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'LOOKED', 'TAKES_BACK', 'WAYS', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW', 'NOTHING',
-           'FORGET', 'AGREES', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_UNSURE', 'DELETE_AGAIN', 'DELETE_NONE', 'DELETED',
-           'DECLINED', 'SURE', 'UNTOLD', 'MAYBE_ADVICE', 'TELLING', 'TASK', 'emergency', 'ReadMessage', 'read_into',
-           'that_hold', 'nearest_said', 'Answered', 'what_was_noted', 'from_memory', 'evidence_for', 'all_told',
-           'asks_to_forget', 'wants', 'known_answer']
+           'FORGET', 'AGREES', 'DELETE_ALL', 'SAY_YES', 'BY_HAND', 'DELETE_ONE', 'DELETE_UNSURE', 'DELETE_AGAIN',
+           'DELETE_NONE', 'DELETED', 'DECLINED', 'SURE', 'UNTOLD', 'MAYBE_ADVICE', 'TELLING', 'TASK', 'emergency',
+           'ReadMessage', 'read_into', 'that_hold', 'nearest_said', 'Answered', 'what_was_noted', 'from_memory',
+           'evidence_for', 'all_told', 'asks_to_forget', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/04_stage.ipynb #3f716551
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ import numpy as np
 
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
-from memkit.answer.scorer import (
-    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, by_meaning, in_context, load_scorer, only_asks, probability_known,
-    words_and_meaning)
+from .scorer import (
+    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, by_meaning, in_context, load_scorer, may_lean_on, only_asks,
+    probability_known, words_and_meaning)
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -108,7 +108,7 @@ def _only_asks_to_forget(text: str, clauses: Iterable[Clause]) -> bool:
 
 def _before_it(said: Sequence["StoredTurn"], at: int) -> list[str]:
     "What was said before a message in its session, by either side, the last first; as much as counts."
-    return list(filter(str.strip, said_before(said, at, "user", 2*len(BEFORE))[1:]))[:len(BEFORE)]
+    return list(filter(may_lean_on, said_before(said, at, "user", 2*len(BEFORE))[1:]))[:len(BEFORE)]
 
 def read_into(known: dict[str, ReadMessage], said: Sequence["StoredTurn"]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
@@ -157,7 +157,8 @@ def nearest_said(
     asked, index = load_scorer().embed([question])[0], WordIndex()
     for t in said: index.add(known[t.id].words)
     words, alone = stretched(index.scores(stems(question))), np.stack([known[t.id].vector for t in said]) @ asked
-    rows = np.unique([np.argsort(-x, kind="stable")[:COMPARED] for x in (words, alone)])
+    best = [np.argsort(-x, kind="stable")[:COMPARED] for x in (words, alone)]
+    rows = np.union1d([i for i in best[0] if words[i]], best[1]).astype(int)
     context = _in_context(known, [said[i].id for i in rows]) @ asked
     scores = words_and_meaning(words[rows], by_meaning(alone[rows], context))
     return [said[i] for i in sorted(rows[np.argsort(-scores, kind="stable")[:READ]])]
@@ -285,8 +286,8 @@ FORGET = .7          # probability from which a message asks for deletion (ours)
 AGREES = .9          # probability of a yes from which what was proposed is deleted (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
-DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. Say yes, and it is deleted "
-              "for good.")
+SAY_YES, BY_HAND = "Say yes, and it is deleted for good.", 'No trace is kept here, so `forget` with turns=["{}"] deletes it.'
+DELETE_ONE = f"Nothing was deleted yet. Do you mean this? You told me on {{day}}: “{{text}}”. {SAY_YES}"
 DELETE_UNSURE = DELETE_ONE.replace("Do you mean this?", "I'm not sure what you mean. Is it this?")
 DELETE_AGAIN = "Nothing was deleted yet. Is it “{text}” that you want to delete? Say yes or no."
 DELETE_NONE = "Nothing that you told me is about this, so there is nothing to delete."
@@ -310,8 +311,9 @@ def _forget(assistant: "Assistant", turn: Turn, what: str, but: Collection[str] 
     if not near: return {"text": DELETE_NONE, "way": "forget"}
     best = max(range(len(near)), key=lambda i: found[i].logit)
     day, text = said_on(near[best].at.date(), turn.at.date()), near[best].question.strip(" .,;!")
-    asks = DELETE_ONE if what == "last" or found[best].logit >= SURE else DELETE_UNSURE
-    return {"text": asks.format(day=day, text=text), "way": "forget", "evidence": _rows(found, near, [best])}
+    asks = (DELETE_ONE if what == "last" or found[best].logit >= SURE else DELETE_UNSURE).format(day=day, text=text)
+    if not assistant.settings.trace: asks = asks.replace(SAY_YES, BY_HAND.format(near[best].id))   # it would be lost
+    return {"text": asks, "way": "forget", "evidence": _rows(found, near, [best])}
 
 # %% ../../nbs/answer/04_stage.ipynb #28d0d5c0
 def _proposals(assistant: "Assistant", turn: Turn) -> list[tuple[Turn, dict]]:   # newest first; each with what it meant

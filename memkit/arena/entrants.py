@@ -121,7 +121,7 @@ def study(self: OfAssistant, rounds: Sequence[Round], session: str):
 # %% ../../nbs/arena/02_entrants.ipynb #4051b34a
 @patch
 def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found]:
-    "The memories that it considers for the question; how many is up to its settings."
+    "The memories that it considers for the question. Its settings say how many, not `k`."
     looked = self.assistant.look(USER, question, at).considered
     return [Found(m.text, self.cited(m), m.at, c.shown, c.hit.source == "wish", c.hit)
             for c in looked if not isinstance(m := c.hit.item, Document)]
@@ -291,7 +291,7 @@ MIXTURES = {"malp and raw turns": mixture(of_assistant("malp"), by_rank("bm25"))
 
 def is_control(name: str) -> bool:
     "Does an entrant only show what less would reach?"
-    return name.startswith("raw turns") or name in ("standard", "full history", "dictionary", "newest turns")
+    return name.startswith("raw turns") or name in ("standard", "full history", "dictionary")
 
 def entrants() -> dict[str, Maker]:   # by name
     "Controls, MaLP's memories, and every registered assistant that remembers what is said."

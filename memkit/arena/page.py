@@ -192,11 +192,11 @@ function pick(name, m, set) {
   else (run.costs[name] || []).forEach((c, i) => put(c, c.set + c.talk, c[m]));
   return out;
 }
-function less(a, b) {
+function less(measure, a, b) {
   const d = [...a].filter(([k]) => b.has(k)).map(([k, x]) => x - b.get(k)), n = d.length, m = mean(d);
   if (n < 2) return '';
   const s = 1.96*Math.sqrt(d.reduce((t, x) => t + (x - m)**2, 0)/(n - 1)/n);
-  const clear = Math.abs(m) <= s ? '' : m > 0 ? 'more' : 'fewer';
+  const clear = Math.abs(m) <= s ? '' : (m > 0) != fewer.includes(measure) ? 'better' : 'worse';
   return `<small class="${clear}">${m > 0 ? '+' : m < 0 ? '−' : ''}${show(Math.abs(m))} ± ${show(s)}</small>`;
 }
 function order(x, y) {
@@ -214,7 +214,7 @@ function draw() {
   rows.sort((a, b) => order(value(a), value(b)));
   const from = rows.find(r => r.name == base);
   const cell = (r, m) => `<td>${show(mean([...r.of.get(m).values()]))}<br>`
-    + (r == from ? '' : less(r.of.get(m), from.of.get(m))) + '</td>';
+    + (r == from ? '' : less(m, r.of.get(m), from.of.get(m))) + '</td>';
   $('head').innerHTML = ['name', ...measures].map(head).join('');
   $('body').innerHTML = rows.map(r => '<tr><th scope="row"></th>' + measures.map(m => cell(r, m)).join('')).join('');
   [...$('body').rows].forEach((tr, i) => tr.cells[0].textContent = rows[i].name);
@@ -257,9 +257,9 @@ table{border-collapse:collapse}
 td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:right;vertical-align:top;white-space:nowrap}
 th[scope=row]{text-align:left;font-weight:600;position:sticky;left:0;background:inherit}tr{background:#fff}
 button{font:inherit;font-weight:600;border:0;background:none;color:inherit;cursor:pointer;padding:0}
-small{color:#666}small.more{color:#0a5}small.fewer{color:#b33}.wide{overflow-x:auto}select,input{font:inherit}
+small{color:#666}small.better{color:#077a3e}small.worse{color:#b33}.wide{overflow-x:auto}select,input{font:inherit}
 @media(prefers-color-scheme:dark){body,tr{background:#16181c;color:#e8e8e8}td,th{border-color:#333}small{color:#aaa}
-small.more{color:#4d9}small.fewer{color:#f88}}"""
+small.better{color:#4d9}small.worse{color:#f88}}"""
 CONTROLS_HTML = """Click a measure to sort. Below each mean: the difference from the chosen row on the same
 questions, with its 95 % interval.</p>
 <p><label>Set <select id=set></select></label> <label>Less <select id=base></select></label>
@@ -298,7 +298,7 @@ def save_board(run: Result, folder: Path) -> list[Path]:
 
 # %% ../../nbs/arena/05_page.ipynb #f5ea0995
 def good_at(run: Result) -> "DataFrame":
-    "For each set and measure: the best entrant, raw turns, and who is clearly ahead or behind of these."
+    "For each set and measure: the best that is no control, raw turns, and who is clearly ahead or behind of these."
     import pandas as pd
     sets, out = dict.fromkeys(a["set"] for a in run["asks"]), []
     for set in sets:
@@ -329,7 +329,7 @@ def enter(
     run: Result,                # whose entrants it is to meet
     set: str = "voices",
     talks: int = 2,
-) -> Result:                    # a run of these talks, with all entrants
+) -> Result:                    # a run of these talks, with all entrants; without the costs of the others
     "Let a memory of yours compete with a run on some of its conversations."
     some, known = load_set(set, most=talks), [a["digest"] for a in run["asks"]]
     there = {ask_row(t, a)["digest"] for t in some for a in t.asks}

@@ -251,7 +251,7 @@ GET = {
     "longmemeval": "github xiaowu0162/LongMemEval (MIT), longmemeval_s.json, as longmemeval/ or with --path",
     "own": "export a dialogue from a chat, and name the file with --path"}
 CARDS = {
-    "locomo": "Two friends, half a year, written by a language model and mended by people. Questions name the "
+    "locomo": "Two friends, half a year, written by a language model and mended by people. Questions are about two "
               "speakers, so it can't show a user who asks about themselves. Nothing is updated or retracted. "
               "memkit's search was developed on both conversations that are here: a row of memkit's is not held out.",
     "memorybank": "A user and a companion, ten short days, written by a language model. Our labels of evidence are one "

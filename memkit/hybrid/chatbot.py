@@ -40,7 +40,8 @@ from .memory import (
 from .corpus import read_corpus
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, quotes_messages
-from ..turn.stages import QUOTED, TurnSettings, answer_known, chosen, with_reading
+from ..reading.notes import QUOTED
+from ..turn.stages import TurnSettings, answer_known, chosen, with_reading
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #7765422a
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..reading.notes import Round
+from ..reading.notes import Round, QUOTED
 from ..train.adapters import PersonalLM
 from ..answer.scorer import ASKING, STUDIED, MessageSearch, SaidAndText, sources
 from ..turn.prompt import Piece, quoted_block
@@ -29,7 +29,7 @@ from ..turn import stages
 from ..search.memories import stems
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, asks_to_delete, has_turn, round_turn
-from ..turn.stages import QUOTED, ShowSettings, chosen, rounds_as_messages
+from ..turn.stages import ShowSettings, chosen, last_rounds, rounds_as_messages
 
 # %% ../../nbs/malp/08_assistant.ipynb #822407ef
 if TYPE_CHECKING: from memkit.malp.coordinator import Coordinator
@@ -118,7 +118,7 @@ def in_notes(
     notes_of: dict[SaidAndText, list[Memory]] = {}
     for h in notes:
         if len(h.item.turns) == 1 and h.item.id not in newer: notes_of.setdefault(sources(h.item)[0], []).append(h.item)
-    last = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else ()
+    last = {t.id for t in last_rounds(self, turn)}
     out: dict[int | str, Hit] = {}
     for h in messages:
         of_message = notes_of.get((h.item.turn, h.item.role), [])

@@ -39,7 +39,8 @@ from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain, quotes_messages
-from ..turn.stages import QUOTED, TurnSettings, with_prompt
+from ..reading.notes import QUOTED
+from ..turn.stages import TurnSettings, with_prompt
 
 # %% ../../nbs/maprec/12_assistant.ipynb #01864084
 if TYPE_CHECKING:

@@ -27,12 +27,11 @@ from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
 from ..reading.gate import CREDENTIAL, load_gate
-from ..reading.notes import KEEP_WISH, NODDED, NOTED, NO_WORDS, chat_sentences, clauses_by_sentence
+from ..reading.notes import KEEP_WISH, NODDED, NOTED, QUOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, ReplyReader, ReplyReading, load_reader, load_reply_reader
 from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.documents import content_stems, denies, numbers
-from ..turn.stages import QUOTED
 
 # %% ../../nbs/mark/05_corrections.ipynb #eb5e56b0
 if TYPE_CHECKING:

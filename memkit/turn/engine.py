@@ -26,12 +26,12 @@ from typing import Any, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..models.lm import usage, watched
-from ..reading.notes import Round
+from ..reading.notes import Round, QUOTED
 from ..records import (
     CONSENT, Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text, check_time,
     check_user, new_id, utc_now)
 from . import stages, trace
-from .stages import QUOTED, ShowSettings, TurnSettings
+from .stages import ShowSettings, TurnSettings
 
 # %% ../../nbs/turn/04_engine.ipynb #bd0de995
 if TYPE_CHECKING:

@@ -253,7 +253,7 @@ def _measured(chart: Slopes) -> str:
     if fused > high: verdict = "better than either side alone"
     elif fused == high: verdict = "as good as the better side"
     else: verdict = "worse than one side alone" if fused >= low else "worse than both sides"
-    return f"{told[0].upper()}{told[1:]}. The fused list is {verdict}."
+    return f"{told[0].upper()}{told[1:]}. For this question the fused list is {verdict}."
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #e7788106
 def words_of_slopes(

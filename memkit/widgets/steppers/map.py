@@ -108,7 +108,7 @@ def kinds_column(turn: Turn, doubt: float) -> Column:
         rows.append(Row(text=f"{kind} {name}", parts={"probability": shares[kind]}, mark=None if kind == OTHER else .5,
                         note=f"{shares[kind]:.2f}" + (" ✓" if done else ""), lit=done, why=why))
     more = f"; ratings are looked for from B = {doubt:.2f} on" if doubt < .5 else ""
-    return Column(name="What kind of message?", note=f"A or B counts from 0.50 on (line){more}", rows=rows, split=.34)
+    return Column(name="What kind of message?", note=f"A or B counts above 0.50 (line){more}", rows=rows, split=.34)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #1e244342
 def _question(turn: Turn) -> list[Row]:

@@ -286,7 +286,8 @@ FORGET = .7          # probability from which a message asks for deletion (ours)
 AGREES = .9          # probability of a yes from which what was proposed is deleted (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
-SAY_YES, BY_HAND = "Say yes, and it is deleted for good.", 'No trace is kept here, so `forget` with turns=["{}"] deletes it.'
+SAY_YES = "Say yes, and it is deleted for good."
+BY_HAND = 'No trace is kept here, so `forget` with turns=["{}"] deletes it.'
 DELETE_ONE = f"Nothing was deleted yet. Do you mean this? You told me on {{day}}: “{{text}}”. {SAY_YES}"
 DELETE_UNSURE = DELETE_ONE.replace("Do you mean this?", "I'm not sure what you mean. Is it this?")
 DELETE_AGAIN = "Nothing was deleted yet. Is it “{text}” that you want to delete? Say yes or no."

@@ -144,9 +144,10 @@ def export_of(
 ) -> dict[str, Any]:   # as JSON has it
     """All that a store keeps of one user: what they said, what was made of it, and each change. What MARK shares with
     others isn't theirs alone, and isn't in it. Raises `FileNotFoundError` where there is no store."""
-    stores_at([path])
+    from memkit.files import stores_at
     from memkit.records import to_dict
     from memkit.store.jobs import jobs
+    stores_at([path])
     with _for_forgetting(path) as bot:
         kept, turns = bot.store, bot.turns(user)
         found = {"memories": kept.list(user, superseded=True), "superseded": kept.superseded(user), "turns": turns,

@@ -359,6 +359,8 @@ def test_all_that_is_kept_of_a_user_is_shown_and_written(capsys, tmp_path):
     assert code == 0 and path == str(tmp_path/"s.db") and [m["id"] for m in kept["memories"]] == [m.id for m in memories]
     assert [t["id"] for t in kept["turns"]] == [t.id for t in turns] and all(t["prompt"] for t in kept["turns"])
     assert {"events", "states", "jobs", "weights", "superseded"} <= set(kept) and kept["events"] and "Mordecai" not in json.dumps(kept)
+    with pytest.raises(FileNotFoundError, match="no store at"): cli.export_of(tmp_path/"typo.db", "ann")
+    assert not (tmp_path/"typo.db").exists()
 
 
 def test_errors_name_the_options_of_the_command_line(capsys, monkeypatch, tmp_path, corpus, server):

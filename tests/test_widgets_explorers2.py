@@ -204,7 +204,7 @@ def test_the_rating_panel():
     panel = explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, n=0, key="test-rating")
     assert panel.scene.words.startswith("After 0 of 8 ratings, the model predicts 3.4") and "stars for Film 9 (mean)" in panel.scene.words
     panel.set({"n": 8, "target": 1, "how": "argmax"})
-    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, changed the prediction by" in panel.scene.words
+    assert "Film 10" in panel.scene.words and "The 8th rating (Film 7: 5 stars) changed the prediction by" in panel.scene.words
     one = panel.scene.words
     panel.set({"mixed": True})
     assert panel.scene.words.split(" changed")[0] != one.split(" changed")[0]

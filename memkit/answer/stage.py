@@ -106,6 +106,8 @@ def _only_asks_to_forget(text: str, clauses: Iterable[Clause]) -> bool:
     stated = any(is_fact(c) and c.act not in ("wishes", "private") for c in clauses)
     return not stated and asks_to_forget(text) != "no"
 
+
+# %% ../../nbs/answer/04_stage.ipynb #d6e01737
 def _before_it(said: Sequence["StoredTurn"], at: int) -> list[str]:
     "What was said before a message in its session, by either side, the last first; as much as counts."
     return list(filter(may_lean_on, said_before(said, at, "user", 2*len(BEFORE))[1:]))[:len(BEFORE)]

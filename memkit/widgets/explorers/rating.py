@@ -106,8 +106,8 @@ def forecast_words(
            f"The likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."]
     if n:
         last = f.history[n - 1]
-        out.append(f"The {ordinal(n)} rating ({one_line(last.item.title)}: {last.rating:g} stars) changed the prediction "
-                   f"by {answer[n] - answer[n - 1]:+.2f}.")
+        given = f"{one_line(last.item.title)}: {last.rating:g} stars"
+        out.append(f"The {ordinal(n)} rating ({given}) changed the prediction by {answer[n] - answer[n - 1]:+.2f}.")
     if truth is not None:
         now, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
         out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items "

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'AsRead',
-           'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'NOTED', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
+           'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'LIFT', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
            'STUDIED', 'ASKING', 'Ranked', 'dated', 'Evidence', 'fitted_weights', 'needed_features',
            'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'read_alone', 'three_vectors',
            'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'may_lean_on', 'in_context',
@@ -30,7 +30,7 @@ from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
 from ..reading.reader import (
     Encoded, logits_with_phrases, opened_once, plain_vector, sigmoid, softmax, two_vectors)
-from ..reading.notes import NOTED as GIVEN_BACK, QUOTED, chat_sentences
+from ..reading.notes import NOTED, QUOTED, chat_sentences
 from ..records import Hit, Memory, Utterance, check_text
 from ..search.fusion import stretched
 from ..search.memories import WordIndex, stems, weighted_words
@@ -286,7 +286,7 @@ def evidence(
 # %% ../../nbs/answer/01_scorer.ipynb #c9bfa19e
 WORDS = .3            # share of words in the score; the rest is meaning (ours, as all of these)
 NOTES = 1/3           # share of the nearest note in the meaning of a message
-NOTED = .1            # what the message behind the best note gains; the one behind the sixth gains half
+LIFT = .1            # what the message behind the best note gains; the one behind the sixth gains half
 BEFORE = (.5, .25)    # what words of the messages before count, the nearest first
 NEWEST = 400          # messages whose meaning alone is compared
 COMPARED = 24         # the best by words and notes, and as many by meaning alone, are compared in full
@@ -312,7 +312,7 @@ def utterances(
 # %% ../../nbs/answer/01_scorer.ipynb #bdb98d0c
 def may_lean_on(text: str) -> bool:
     "Can the next message lean on it? Not on an answer that only gave the user's words back."
-    return bool(text.strip()) and text != QUOTED and not text.startswith(GIVEN_BACK)
+    return bool(text.strip()) and text != QUOTED and not text.startswith(NOTED)
 
 def in_context(
     text: str,
@@ -423,7 +423,7 @@ def _candidates(said: _Said, words: np.ndarray, asked: np.ndarray, gain: np.ndar
     def best(scores: np.ndarray) -> np.ndarray: return np.argsort(-scores, kind="stable")[:max(COMPARED, k)]
     first = max(0, len(said.found) - NEWEST)
     near = first + best(_cosines(said, [u.text for u, _ in said.found[first:]], asked))
-    return sorted({*best(words + NOTED*gain).tolist(), *near.tolist()})
+    return sorted({*best(words + LIFT*gain).tolist(), *near.tolist()})
 
 def _nearest_note(said: _Said, notes: Sequence[Sequence[str]], asked: np.ndarray, without: np.ndarray) -> np.ndarray:
     "The cosine of each message's nearest note; `without`: of messages that have none."
@@ -445,7 +445,7 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
     alone, context = _cosines(said, [u.text for u in found], asked), _cosines(said, texts, asked)
     note = _nearest_note(said, notes_of(found), asked, (alone + context)/2)
     meaning = (1 - NOTES)*by_meaning(alone, context) + NOTES*stretched(note)
-    score = words_and_meaning(shared[rows], meaning) + NOTED*gain[rows]
+    score = words_and_meaning(shared[rows], meaning) + LIFT*gain[rows]
     names = ("words", "meaning", "in context", "note", "noted")
     parts = np.stack([words[rows], alone, context, note, gain[rows]], 1)
     return [(rows[i], float(score[i]), dict(zip(names, parts[i].tolist())))

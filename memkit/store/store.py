@@ -897,6 +897,7 @@ def list(
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
     if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
     if not superseded: more.append(memories.c.superseded_by.is_(None))
-    of = citations.alias()
-    if turns is not None: more.append(memories.c.id.in_(select(of.c.memory).where(of.c.turn.in_(turns))))
+    if turns is not None:
+        of = citations.alias()
+        more.append(memories.c.id.in_(select(of.c.memory).where(of.c.turn.in_(turns))))
     with reading_own(self._db, user) as own: return _memories(own, user, *more)

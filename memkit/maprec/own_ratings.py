@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from fastcore.basics import patch
@@ -106,21 +106,21 @@ class ItemSpace:
         genres: float = .25,        # α, 0..1
     ):
         if not 0 <= genres <= 1: raise ValueError(f"genres must lie in 0..1, got {genres}")
-        items = list(items)
+        items, self._share = list(items), genres
         counts = Counter(g for i in items for g in {g.casefold() for g in i.genres})
         self.rarity = {g: float(np.log((len(items) + 1)/counts[g])) for g in sorted(counts)}
+        self._row = {i.key: n for n, i in enumerate(items)}
         texts = _texts_embedded(embedder, list(map(_text_of, items)))
-        self._texts = texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9)
-        self._row, self._share = {i.key: n for n, i in enumerate(items)}, genres
-        self._vector = lru_cache(None)(self._made)   # by the row of a text and genres, never by a user's words
+        self._vectors = np.concatenate([self._genres(items), (1 - genres)**.5*_unit(texts)], 1).astype(np.float32)
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #7858d683
+def _unit(x: np.ndarray) -> np.ndarray: return x/np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-9)
+
 @patch
-def _made(self: ItemSpace, row: int | None, names: Sequence[str]) -> np.ndarray:
-    mine = {g.casefold() for g in names}
-    genres = np.array([rarity*(g in mine) for g, rarity in self.rarity.items()], np.float32)
-    text = np.zeros(self._texts.shape[1], np.float32) if row is None else self._texts[row]
-    return np.concatenate([self._share**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._share)**.5*text])
+def _genres(self: ItemSpace, items: Sequence[Item]) -> np.ndarray:   # [len(items), genres]
+    mine = [{g.casefold() for g in i.genres} for i in items]
+    rows = [[rarity*(g in names) for g, rarity in self.rarity.items()] for names in mine]
+    return self._share**.5*_unit(np.array(rows, np.float32).reshape(len(rows), len(self.rarity)))
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #bf6a9fce
 @patch
@@ -129,8 +129,11 @@ def vectors(
     items: Sequence[Item],
 ) -> np.ndarray:  # [len(items), genres + dim]; inner products are similarities
     "The items as vectors; items outside the catalogue by their genres alone."
-    rows = [self._vector(self._row.get(i.key), i.genres) for i in items]
-    return np.array(rows, np.float32).reshape(len(rows), len(self.rarity) + self._texts.shape[1])
+    at = np.array([self._row.get(i.key, -1) for i in items], int)
+    out, new = np.zeros((len(items), self._vectors.shape[1]), np.float32), np.flatnonzero(at < 0)
+    out[at >= 0] = self._vectors[at[at >= 0]]
+    out[new, :len(self.rarity)] = self._genres([items[n] for n in new])
+    return out
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #33b0108a
 @patch
@@ -324,15 +327,16 @@ class Content:
         facts: Facts | None = None,       # None: memkit's catalogue
         prior: Prior | None = None,       # None: memkit's own
     ):
-        from scipy.linalg import solve_triangular    # the import takes .2 s, so not in a turn
+        from scipy import linalg, sparse    # the import takes .2 s, so not in a turn
+        self._linalg, self._sparse, self._fit = linalg, sparse, None
         self.settings, self.facts, self.prior = settings, facts or Facts(), prior or own_prior()
-        self._solved = solve_triangular
         self._known = list(map(self.facts.of, items))
         counts = Counter(g for i in self._known for g in i.genres)
         self._rarity = {g: np.log((len(self._known) + 1)/counts[g]) for g in sorted(counts)}
-        self._table = _tabled(list(map(self._row, self._known)))
+        every = dict.fromkeys(name for i in (*self.facts.items, *self._known) for name, _ in _names(i, settings))
+        self._names = {name: n for n, name in enumerate(every)}
+        self._table = self._tabled(self._known)
         self._place = {_key(i): n for n, i in enumerate(items)}
-        self._fit = None
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #03c650d0
 @patch
@@ -343,25 +347,24 @@ def described(self: Content, item: Item) -> Item:
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #0a1c0991
 @patch
-def _row(self: Content, item: Item) -> tuple[np.ndarray, float, list]:
-    "The columns of an item (facts that many items have), its prior, and the facts that few items have."
+def _columns(self: Content, item: Item) -> tuple[np.ndarray, float]:
+    "The columns of an item (facts that many items have), and its prior."
     s, p = self.settings, self.prior(prior_features(item, self.facts))
     genres = np.array([rarity*(g in item.genres) for g, rarity in self._rarity.items()])
     blocks = (s.genres, genres), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
     taste = [v**.5*_unit(x) for v, x in (*blocks, (s.country, _one(item.country, (*_HOME, "elsewhere"))))]
-    return np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
+    return np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #684d9ab7
 def _key(item: Item) -> tuple: return item.domain, item.id, item.title, item.year
 
 def _names(item: Item, s: ContentSettings) -> list[tuple[tuple, float]]:
+    "The facts that few items have, people and series, with the variance of each."
     people = [(("person", n), s.people) for n in item.names]
     return people + ([(("series", item.series[0]), s.series)] if item.series else [])
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #b01b3388
 _DECADES = np.arange(1870, 2040, 10)
-
-def _unit(x: np.ndarray) -> np.ndarray: return x/max(float(np.linalg.norm(x)), 1e-9)
 
 def _years(item: Item) -> np.ndarray:
     "Bumps ten years wide."
@@ -376,15 +379,20 @@ def _one(word: str, of: Sequence[str]) -> np.ndarray:
 @dataclass(frozen=True, eq=False)
 class _Table:
     "Some items as rows for the Gaussian process."
-    columns: np.ndarray      # float32[n, width]
-    prior: np.ndarray        # [n] stars above the centre
-    names: Sequence[list]    # of each: people and series, with the variance of each
-    own: np.ndarray          # [n] prior variance of the taste for it
+    columns: np.ndarray   # float32[n, width]
+    prior: np.ndarray     # [n] stars above the centre
+    names: Any            # sparse float32[n, people and series]: the square root of each variance
+    own: np.ndarray       # [n] prior variance of the taste for it
 
-def _tabled(rows: Sequence[tuple]) -> _Table:   # one row at least, from `Content._row`
-    columns, priors, names = zip(*rows)
-    columns, few = np.array(columns), np.array([sum(weight for _, weight in of) for of in names])
-    return _Table(columns, np.array(priors), names, (columns**2).sum(1) + few)
+@patch
+def _tabled(self: Content, items: Sequence[Item]) -> _Table:   # with their facts; one at least
+    columns, priors = map(np.array, zip(*map(self._columns, items)))
+    few = [(variance**.5, n, self._names[name]) for n, i in enumerate(items)
+           for name, variance in _names(i, self.settings) if name in self._names]
+    value, row, column = np.array(few).reshape(-1, 3).T
+    names = self._sparse.csr_array((value.astype(np.float32), (row.astype(int), column.astype(int))),
+                                   (len(items), len(self._names)))
+    return _Table(columns, priors, names, (columns**2).sum(1) + (names**2).sum(1))
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #1f624a7f
 @patch
@@ -392,34 +400,17 @@ def _rows(self: Content, items: Sequence[Item]) -> _Table:
     "The rows of some items; those of the catalogue are there already."
     at = np.array([self._place.get(_key(i), -1) for i in items], int)
     t, new = self._table, np.flatnonzero(at < 0)
-    out = _Table(t.columns[at], t.prior[at], [t.names[p] for p in at.tolist()], t.own[at])
-    if not len(new): return out
-    more = _tabled([self._row(self.facts.of(items[n])) for n in new])
-    out.columns[new], out.prior[new], out.own[new] = more.columns, more.prior, more.own
-    for n, names in zip(new, more.names): out.names[n] = names
-    return out
+    if len(new):
+        more, at[new] = self._tabled([self.facts.of(items[n]) for n in new]), len(t.own) + np.arange(len(new))
+        join = np.concatenate
+        t = _Table(join([t.columns, more.columns]), join([t.prior, more.prior]),
+                   self._sparse.vstack([t.names, more.names], "csr"), join([t.own, more.own]))
+    return _Table(t.columns[at], t.prior[at], t.names[at], t.own[at])
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #cffdff9c
-def _pairs(first: _Table, second: _Table) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
-    "Common people and series: row of the first, row of the second, and the covariance that each adds."
-    where: dict[tuple, list[int]] = {}     # the rows of the second that have each name
-    for n, names in enumerate(second.names):
-        for name, _ in names: where.setdefault(name, []).append(n)
-    found = []
-    for m, names in enumerate(first.names):
-        for name, weight in names: found += [(m, n, weight) for n in where.get(name, ())]
-    return tuple(zip(*found)) or ((), (), ())
-
-def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], value: Sequence[float]) -> np.ndarray:
-    out = np.zeros(shape, np.float32)
-    np.add.at(out, (np.array(row, int), np.array(column, int)), np.array(value, np.float32))
-    return out
-
-@patch
-def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
+def _together(first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
     "The covariance from common people and series."
-    if len(first.names) < len(second.names): return self._together(second, first).T
-    return _filled((len(first.names), len(second.names)), *_pairs(first, second))
+    return (first.names @ second.names.T).toarray()
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #0be9d739
 @patch
@@ -427,15 +418,15 @@ def between(self: Content, first: Sequence[Item], second: Sequence[Item]) -> np.
     "The similarity of two items by facts alone: the covariance without level and prior, scaled."
     a, b, s = self._rows(first), self._rows(second), self.settings
     most = s.genres + s.years + s.audience + s.country
-    return np.clip((a.columns[:, :-2] @ b.columns[:, :-2].T + self._together(a, b))/most, 0, 1)
+    return np.clip((a.columns[:, :-2] @ b.columns[:, :-2].T + _together(a, b))/most, 0, 1)
 
 @patch
 def _fitted(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray, np.ndarray]:
     "The rated items; the inverse of the covariance's lower factor; and the weight of each rating."
     a = self._rows([r.item for r in history])
     noise = self.settings.noise*np.eye(len(history))
-    lower = np.linalg.cholesky(a.columns @ a.columns.T + self._together(a, a) + noise)
-    factor = self._solved(lower, np.eye(len(history)), lower=True) if len(history) else lower
+    lower = np.linalg.cholesky(a.columns @ a.columns.T + _together(a, a) + noise)
+    factor = self._linalg.solve_triangular(lower, np.eye(len(history)), lower=True) if len(history) else lower
     above = np.array([r.rating for r in history], float) - self.prior.centre - a.prior
     return a, factor, factor.T @ (factor @ above)
 
@@ -460,13 +451,12 @@ def _judged(self: Content, fit: tuple, b: _Table) -> tuple[np.ndarray, np.ndarra
     told = factor @ a.columns                          # L⁻¹X
     mean = b.columns @ (a.columns.T @ weight)
     known = np.einsum("ij,ij->i", b.columns @ (told.T @ told).astype(np.float32), b.columns)
-    row, column, value = _pairs(b, a)
-    if row:
-        some, back = np.unique(row, return_inverse=True)
-        pairs = _filled((len(some), len(a.names)), back, column, value)
-        more = pairs @ factor.T
-        mean[some] += pairs @ weight
-        known[some] += np.einsum("ij,ij->i", 2*b.columns[some] @ told.T + more, more)
+    pairs = b.names @ a.names.T
+    some = np.flatnonzero(np.diff(pairs.indptr))       # the items with a person or series of a rated one
+    pairs = pairs[some].toarray()
+    more = pairs @ factor.T
+    mean[some] += pairs @ weight
+    known[some] += np.einsum("ij,ij->i", 2*b.columns[some] @ told.T + more, more)
     return self.prior.centre + b.prior + mean, b.own - known + self.settings.noise
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #0f5a82e6
@@ -482,7 +472,7 @@ def without_each(self: Content, history: Sequence[Rated], targets: Sequence[Item
     inverse covariance. Only the last `longest` ratings count."""
     fit, b = self._fit_of(history), self._rows(targets)
     (a, factor, weight), (mean, variance) = fit, self._judged(fit, b)
-    cross = b.columns @ a.columns.T + self._together(b, a)
+    cross = b.columns @ a.columns.T + _together(b, a)
     pull, diagonal = cross @ (factor.T @ factor), (factor**2).sum(0)
     left = shares_around(mean[:, None] - pull*(weight/diagonal), np.sqrt(variance[:, None] + pull**2/diagonal))
     out = np.repeat(shares_around(mean, np.sqrt(variance))[:, None], len(history), 1)

@@ -113,16 +113,15 @@ def rating_probabilities(
 
 # %% ../../nbs/maprec/05_prediction.ipynb #a8cbb5ee
 def decode(
-    shares: np.ndarray,   # [5] or [n, 5] (as many as levels), rows sum to 1
+    shares: np.ndarray,   # [5] or [n, 5], rows sum to 1
     how: str = "median",  # 'median', 'argmax' or 'mean'
-    levels: Sequence[float] = LABELS,   # stars, one for each share
 ) -> float | np.ndarray:  # stars, one for each row
     """The predicted number; the median has the least expected absolute error (MAP takes what the model writes).
     Raises `ValueError` for an unknown `how`."""
-    shares, levels = np.asarray(shares, dtype=np.float64), np.asarray(levels, dtype=np.float64)
-    if how == "median": out = levels[(shares.cumsum(-1) < .5 - 1e-9).sum(-1).clip(max=len(levels) - 1)]
-    elif how == "argmax": out = levels[shares.argmax(-1)]
-    elif how == "mean": out = shares @ levels
+    shares = np.asarray(shares, dtype=np.float64)
+    if how == "median": out = 1. + (shares[..., :-1].cumsum(-1) < .5 - 1e-9).sum(-1)
+    elif how == "argmax": out = 1. + shares.argmax(-1)
+    elif how == "mean": out = shares @ LABELS
     else: raise ValueError(f"how must be median, argmax or mean; got {how!r}")
     return float(out) if shares.ndim == 1 else out
 

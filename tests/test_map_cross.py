@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memkit.records import Message, utc_now
 from memkit.experiments.map.single import folds
 from memkit.experiments.map.cross import (
-    CrossSize, ask_cross, control_predictions, cross_cases, cross_memories, cross_messages, cross_prompt, cross_rows, language_model_predictions, run_cross)
+    CrossSize, ask_cross, control_predictions, cross_cases, cross_memories, cross_messages, cross_prompt, cross_rows, run_cross)
 from memkit.experiments.map.run import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
@@ -133,7 +133,7 @@ def test_nothing_is_learned_from_those_who_are_scored(ratings, embedder):
     moved = cross_cases(turned, range(60), (1, 9))
     assert (moved.truth[test] != cases.truth[test]).any()
     for r, c, out in ((ratings, cases, (a := {})), (turned, moved, (b := {}))):
-        out |= language_model_predictions(ask_cross(r, c, parts, Counting(), text_cosine(embedder, "genres"), (2, 4)), parts) | control_predictions(r, c, parts)
+        out |= ask_cross(r, c, parts, Counting(), text_cosine(embedder, "genres"), (2, 4))[0] | control_predictions(r, c, parts)
     for name in a: assert np.array_equal(a[name][test], b[name][test], equal_nan=True), name
     assert any(not np.array_equal(a[name][~test], b[name][~test], equal_nan=True) for name in a)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from memkit.experiments.map.single import prediction_cases, classical_rows, classical_scores, folds
 from memkit.maprec.classical import (
-    CONTROLS, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
-from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_networks, fit_stars, fit_statistics, matrix, joined_cases, history_windows
+    CONTROLS, PredictorInput, TrainingRatings, fit_biases, fit_factors, fit_user_mean, fit_user_median, joined_cases, seen, similarities, star_of)
+from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_networks, fit_stars, fit_statistics, matrix, history_windows
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import simulated_ratings
 
@@ -116,7 +116,7 @@ def test_windows_never_show_the_target(ratings):
         rows = ratings.of(w.user[row]).tolist()
         at = next(k for k, r in enumerate(rows) if ratings.item[r] == w.target[row])
         assert 1 <= h <= 18 and w.known[row, :h].tolist() == ratings.item[rows[at - h:at]].tolist() and w.truth[row] == ratings.rating[rows[at]]
-    assert len(joined_cases(w, w)) == 2*len(w)
+    assert len(joined_cases(type(w), w, w)) == 2*len(w)
 
 
 @settings(max_examples=15, deadline=None)
@@ -203,6 +203,6 @@ def test_scoring_never_lets_test_ratings_in(ratings):
     rating = ratings.rating.copy()
     rating[late] = 6 - rating[late]
     b = classical_scores(replace(ratings, rating=rating), parts, **kw)
-    mine = a.folds[0].test.user == u
-    for name, p in a.folds[0].predicted.items(): assert p[mine] == pytest.approx(b.folds[0].predicted[name][mine], abs=1e-6), name
+    mine = a.cases.user == u
+    for name, p in a.predicted.items(): assert p[mine] == pytest.approx(b.predicted[name][mine], abs=1e-6), name
     assert len({r["row"] for r in classical_rows(a, "Table 1")}) > 20

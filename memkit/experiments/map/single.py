@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['LENGTHS', 'PromptForm', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 'Fold', 'hash_of', 'folds', 'ordered_rows',
-           'Cases', 'prediction_cases', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores',
-           'controls', 'Scores', 'classical_scores', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow',
-           'PromptResults', 'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize',
-           'choose_rows', 'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
+           'Cases', 'prediction_cases', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'Scores', 'controls',
+           'classical_scores', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow', 'PromptResults',
+           'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize', 'choose_rows',
+           'prompt_ways', 'language_rows']
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #9f3e06fa
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from ...evaluate.coverage import cost, price_of
 from ...evaluate.intervals import Interval, bootstrap, paired
 from ..result import TableRows, figure
-from ...maprec.classical import CONTROLS, seen, star_of
+from ...maprec.classical import CONTROLS, joined_cases, seen, star_of
 from ...maprec.items import Item, Rated
 from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
 from memkit.maprec.prediction import (
@@ -55,18 +55,13 @@ def folds(
     tune: float = .2,    # share of the users outside the test fold, above 0 and below 1
 ) -> list[Fold]:         # k of them
     "Everybody is in one test group, by a hash of their id. Raises `ValueError` where a group would be empty."
-    if k < 2 or not 0 < tune < 1: raise ValueError(f"k must be 2 or more and tune between 0 and 1, got {k} and {tune}")
-    place = np.array([hash_of(f"fold {u}") % k for u in ratings.users])
+    place = np.array([hash_of(f"fold {u}") % max(k, 1) for u in ratings.users])
     aside = np.array([hash_of(f"tune {u}")/2**64 < tune for u in ratings.users])
-    made = [
-        Fold(*(np.flatnonzero(m) for m in ((place != i) & ~aside, (place != i) & aside, place == i))) for i in range(k)
-    ]
-    if any(not len(group) for f in made for group in f):
-        raise ValueError(
-            f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use fewer folds or a "
-            "larger share"
-        )
-    return made
+    groups = [((place != i) & ~aside, (place != i) & aside, place == i) for i in range(k)]
+    if k < 2 or not all(group.any() for three in groups for group in three):
+        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use two or "
+                         "more folds, and a share that leaves users to train and to tune on")
+    return [Fold(*map(np.flatnonzero, three)) for three in groups]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f517bcbb
 def ordered_rows(
@@ -155,10 +150,11 @@ def mae_difference(
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #b3e6e1a3
 @dataclass(frozen=True)
-class FoldScores:
-    "Cases of one fold, and what is predicted for its test cases."
-    tune: Cases
-    test: Cases
+class Scores:
+    "All folds together: every user is scored once."
+    tune: tuple[Cases, ...]            # of each fold
+    cases: Cases                       # the test cases, fold by fold
+    fold: np.ndarray                   # int[n] of the test cases
     predicted: dict[str, np.ndarray]   # name -> float[n] of the test cases
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #054017da
@@ -167,22 +163,6 @@ def controls(ratings: Ratings, users: Sequence[int], test: Cases) -> dict[str, n
     learned = seen(ratings, users)
     found = {name: fit(learned).predict(test) for name, fit in CONTROLS.items()}
     return found | {f"{name}, whole stars": star_of(p) for name, p in found.items()}
-
-# %% ../../../nbs/experiments/map/01_single.ipynb #dedc8490
-@dataclass(frozen=True)
-class Scores:
-    "All folds together: every user is scored once."
-    folds: tuple[FoldScores, ...]
-
-    @property
-    def cases(self) -> Cases:
-        "The test cases of all folds, fold by fold."
-        return Cases(*(np.concatenate([getattr(f.test, c.name) for f in self.folds]) for c in fields(Cases)))
-
-    @property
-    def predicted(self) -> dict[str, np.ndarray]:
-        "name -> float[n], as `cases`."
-        return {name: np.concatenate([f.predicted[name] for f in self.folds]) for name in self.folds[0].predicted}
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f1e65228
 def classical_scores(
@@ -196,12 +176,13 @@ def classical_scores(
 ) -> Scores:
     "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
     def of(users): return prediction_cases(ratings, users, orders, history)
-    scored = []
-    for f in tqdm(chosen, disable=not progress, desc="folds"):
-        tune, test = of(f.tune), of(f.test)
+    tests, found = [of(f.test) for f in chosen], []
+    for f, test in zip(tqdm(chosen, disable=not progress, desc="folds"), tests):
         ours = fit_stars(ratings, f.others, of(f.others), settings, factors).predict(test)
-        scored.append(FoldScores(tune, test, controls(ratings, f.others, test) | {"ours": ours}))
-    return Scores(tuple(scored))
+        found.append(controls(ratings, f.others, test) | {"ours": ours})
+    predicted = {name: np.concatenate([p[name] for p in found]) for name in found[0]}
+    return Scores(tuple(of(f.tune) for f in chosen), joined_cases(Cases, *tests),
+                  np.repeat(np.arange(len(tests)), list(map(len, tests))), predicted)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #aga1n57a
 LENGTHS = (5, 9, 13, 17)   # ratings known, as the paper prints them
@@ -240,7 +221,7 @@ def against(
 # %% ../../../nbs/experiments/map/01_single.ipynb #c1a551c5
 def classical_rows(scores: Scores, table: str) -> TableRows:
     "The error of every prediction without a language model, and the difference of ours from each."
-    rows, cases, others = [], scores.cases, scores.predicted
+    rows, cases, others = [], scores.cases, dict(scores.predicted)
     for name, p in others.items(): rows += mae_rows(table, name, cases, p, control=name != "ours", note="n is users")
     return rows + against(table, "ours", cases, others.pop("ours"), others)
 
@@ -265,23 +246,22 @@ def cost_rows(
     return rows
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #530e6a96
-def _some(cases: Cases, users: int | None, lengths: Sequence[int] | None = None) -> np.ndarray:   # bool[n]
-    "The first order of ties, some lengths, the first users; None: all."
+def _some(cases: Cases, users: int | None, lengths: Sequence[int]) -> np.ndarray:   # bool[n]
+    "The first order of ties, some lengths (none: all), the first users (None: all)."
     kept = np.isin(cases.user, np.unique(cases.user)[:users]) & (cases.order == 0)
-    return kept if lengths is None else kept & np.isin(cases.h, lengths)
+    return kept & np.isin(cases.h, lengths) if lengths else kept
 
 def narrow(
     scores: Scores,
-    tune: int,                                 # users of each fold, to calibrate on
-    test: int | None = None,                   # users of each fold; None: all
-    lengths: Sequence[int] | None = None,      # ratings known; None: all
+    tune: int,                         # users of each fold, to calibrate on
+    test: int | None = None,           # users of each fold; None: all
+    lengths: Sequence[int] = (),       # ratings known; (): all
 ) -> Scores:
     "Some of the cases of every fold, with their predictions."
-    def less(f: FoldScores) -> FoldScores:
-        at = _some(f.test, test, lengths)
-        predicted = {name: p[at] for name, p in f.predicted.items()}
-        return FoldScores(f.tune.at(_some(f.tune, tune, lengths)), f.test.at(at), predicted)
-    return Scores(tuple(map(less, scores.folds)))
+    cases = scores.cases
+    at = np.concatenate([_some(cases.at(scores.fold == i), test, lengths) for i in range(len(scores.tune))])
+    predicted = {name: p[at] for name, p in scores.predicted.items()}
+    return Scores(tuple(c.at(_some(c, tune, lengths)) for c in scores.tune), cases.at(at), scores.fold[at], predicted)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #bb0999ea
 PromptForm = Callable[[list[Rated], Item], Any]   # history, target -> a text, or a conversation
@@ -306,12 +286,11 @@ def ask_all(lm: Any, ratings: Ratings, cases: Cases, form: PromptForm) -> np.nda
 
 def judge(lm: Any, ratings: Ratings, scores: Scores, form: PromptForm) -> PromptResults:
     "Ask about every fold's tuning and test cases; calibrate on the first."
-    parts = []
-    for f in scores.folds:
-        fit = fit_calibration(ask_all(lm, ratings, f.tune, form), star_of(f.tune.truth))
-        said = ask_all(lm, ratings, f.test, form)
-        parts.append((decode(said, "argmax"), decode(fit(said))))
-    return PromptResults(scores.cases, *map(np.concatenate, zip(*parts)))
+    said, found = ask_all(lm, ratings, scores.cases, form), np.zeros(len(scores.cases))
+    for i, tune in enumerate(scores.tune):
+        fit, at = fit_calibration(ask_all(lm, ratings, tune, form), star_of(tune.truth)), scores.fold == i
+        found[at] = decode(fit(said[at]))
+    return PromptResults(scores.cases, decode(said, "argmax"), found)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a4fd9062
 def whole_history(rated: Sequence[Rated], target: Item) -> str:
@@ -360,71 +339,52 @@ def choose_rows(
         errors[k] = mean_mae(tune, decode(fit_calibration(said, star_of(tune.truth))(said))).mean
     return min(errors, key=errors.get), errors
 
-# %% ../../../nbs/experiments/map/01_single.ipynb #937f6a2c
-_CONTROLS = ("user median", "user mean", "item mean", "item + user bias", "item-kNN", "ours")
-
-def _controls(scores: Scores) -> dict[str, np.ndarray]:
-    "What the language model is compared with, on the same cases."
-    return {name: p for name, p in scores.predicted.items() if name in _CONTROLS}
-
 # %% ../../../nbs/experiments/map/01_single.ipynb #73c27e00
-def memory_rows(
-    ratings: Ratings,
-    scores: Scores,
-    lm: LocalLM,
-    whole: PromptResults,          # the whole history, for the comparison
-    size: MapSize,
-) -> tuple[TableRows, int | None]:   # rows, and how many rows of memory were shown
-    "The paper's memory and its controls, at the paper's lengths (MAP Table 1, Figure 6)."
-    some, tune = narrow(scores, size.tune, size.memory, LENGTHS), scores.folds[0].tune
-    k, errors = choose_rows(lm, ratings, tune.at(_some(tune, size.tune//2, LENGTHS)))
+def prompt_ways(
+    scores: Scores, size: MapSize, k: int | None,
+) -> dict[str, tuple[PromptForm, Scores]]:   # how the prompt is made, and the cases
+    "The ways to ask: the whole history, the flat conversation, the paper's memory, and controls (MAP §5.2, §5.3)."
+    few = narrow(scores, size.tune, size.memory, LENGTHS)
     def dealt(rated, target): return whole_history(shuffled(select(rated, target, k), seed=len(rated)), target)
-    ways = {"MAP": with_memory(k), "random memory": with_memory(k, "random"), "memory with ratings shuffled": dealt}
-    got = {f"{name}, calibrated": judge(lm, ratings, some, form) for name, form in ways.items()}
-    tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
-    mine, rows = got["MAP, calibrated"], []
-    note = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})"
-    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, TABLE_1["MAP"], note=note)
-    for name, j in got.items(): rows += mae_rows("Table 1", name, some.cases, j.predicted, control="MAP" not in name)
-    same = whole.at(some.cases)
-    others = {name: j.predicted for name, j in got.items() if j is not mine} | {"whole history": same}
-    return rows + against("Table 1", "MAP, calibrated", some.cases, mine.predicted, others | _controls(some)), k
+    return {"whole history": (whole_history, narrow(scores, size.tune, size.users)),
+            "whole history, titles masked": (masked_history, narrow(scores, size.tune, size.masked)),
+            "vanilla": (vanilla_messages, narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)),
+            "MAP": (with_memory(k), few), "random memory": (with_memory(k, "random"), few),
+            "memory with ratings shuffled": (dealt, few)}
 
-# %% ../../../nbs/experiments/map/01_single.ipynb #a6ff2d8e
-def whole_rows(
-    ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize
-) -> tuple[TableRows, PromptResults]:
-    "The whole history, with titles and without (MAP §5.3), and its judgement for comparisons."
-    some, blind = narrow(scores, size.tune, size.users), narrow(scores, size.tune, size.masked)
-    whole, rows = judge(lm, ratings, some, whole_history), []
-    rows += mae_rows("Table 1", "whole history, the model's likeliest star", some.cases, whole.raw)
-    rows += mae_rows("Table 1", name := "whole history, calibrated", some.cases, whole.predicted)
-    rows += against("Table 1", name, some.cases, whole.predicted, _controls(some))
-    hidden = judge(lm, ratings, blind, masked_history).predicted
-    rows += mae_rows("Table 1", name := "whole history, titles masked", blind.cases, hidden, control=True)
-    return rows + against("Table 1", name, blind.cases, hidden, {"whole history": whole.at(blind.cases)}), whole
+_NO_CONTROLS = ("whole history", "vanilla", "MAP")
+_PLAIN = ("user median", "user mean", "item mean", "item + user bias", "item-kNN", "ours")
 
-# %% ../../../nbs/experiments/map/01_single.ipynb #810656c3
-def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> TableRows:
-    "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
-    some = narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)
-    flat = judge(lm, ratings, some, vanilla_messages)
-    rows = mae_rows("Table 1", "vanilla, the model's likeliest star", some.cases, flat.raw, TABLE_1["vanilla"],
-                    note="a sample of users")
-    return rows + mae_rows("Table 1", "vanilla, calibrated", some.cases, flat.predicted)
+def _compared(got: Mapping[str, PromptResults], few: Scores, many: Scores) -> TableRows:
+    "The differences: the whole history and the memory from other ways on the same cases."
+    whole, memory = got["whole history"], got["MAP"]
+    plain, others = ({n: s.predicted[n] for n in s.predicted if n in _PLAIN} for s in (many, few))
+    for way in ("random memory", "memory with ratings shuffled"): others[f"{way}, calibrated"] = got[way].predicted
+    others["whole history"] = whole.at(few.cases)
+    blind = got[name := "whole history, titles masked"]
+    rows = against("Table 1", "whole history, calibrated", whole.cases, whole.predicted, plain)
+    rows += against("Table 1", name, blind.cases, blind.predicted, {"whole history": whole.at(blind.cases)})
+    return rows + against("Table 1", "MAP, calibrated", few.cases, memory.predicted, others)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
 def language_rows(
     ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize, progress: bool = False
 ) -> TableRows:
     "All rows that ask a language model (MAP §5.3): Tables 1 and 2, Figure 6 with two rows that need none."
-    with tqdm(total=3, desc="language model", disable=not progress) as bar:
-        rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
-        rows += flat_rows(ratings, scores, lm, size); bar.update()
-        more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
-    rows += more + mae_rows("Figure 6", "whole history", whole.cases, whole.predicted, every=True)
-    for name in ("user median", "ours"):
-        rows += mae_rows("Figure 6", name, scores.cases, scores.predicted[name], every=True)
+    k, errors = choose_rows(lm, ratings, scores.tune[0].at(_some(scores.tune[0], size.tune//2, LENGTHS)))
+    tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
+    notes = {"vanilla": "a sample of users", "MAP": f"{k or 'all'} rows by genres, chosen on tuning users ({tried})"}
+    got, rows, ways = {}, [], prompt_ways(scores, size, k)
+    for way, (form, some) in tqdm(ways.items(), desc="language model", disable=not progress):
+        got[way] = found = judge(lm, ratings, some, form)
+        if way in _NO_CONTROLS: rows += mae_rows("Table 1", f"{way}, the model's likeliest star", some.cases, found.raw,
+                                                 TABLE_1.get(way, {}), note=notes.get(way, ""))
+        name = way if "masked" in way else f"{way}, calibrated"
+        rows += mae_rows("Table 1", name, some.cases, found.predicted, control=way not in _NO_CONTROLS)
+    whole = got["whole history"]
+    rows += _compared(got, ways["MAP"][1], ways["whole history"][1])
+    rows += mae_rows("Figure 6", "whole history", whole.cases, whole.predicted, every=True)
+    for n in ("user median", "ours"): rows += mae_rows("Figure 6", n, scores.cases, scores.predicted[n], every=True)
     few = whole.cases.of(np.unique(whole.cases.user)[:size.cost])
     known = histories(ratings, few)
     prompts = {"vanilla": [vanilla_messages(rated, target) for rated, target in known],

@@ -151,7 +151,7 @@ def test_midnight_and_sessions_in_the_order_of_their_numbers(tmp_path):
 
 @pytest.mark.parametrize("change, said", [
     ({"qa": [{"question": "Q?", "category": 9}]}, "category"), ({"qa": [{"category": 1}]}, "question"), ({"qa": {}}, "expected"), ({"conversation": []}, "expected"),
-    ({"conversation": {"session_1": [{"dia_id": 3}]}}, "session 1"), ({"conversation": {"session_1_date_time": "1:00 pm on 4 March, 2024", "session_1": [{"dia_id": "D1:1", "speaker": "A"}]}}, "dia_id, speaker and text"),
+    ({"conversation": {"session_1": [{"dia_id": 3}]}}, "session 1"), ({"conversation": {"session_1_date_time": "1:00 pm on 4 March, 2024", "session_1": [{"dia_id": "D1:1", "speaker": "A"}]}}, "session 1: no .text."),
     ({"conversation": {"session_1_date_time": "1:00 pm on 4 March, 2024", "session_1": [{"dia_id": "D1:1", "speaker": "A", "text": "x"}]*2}}, "share an id"), ({"conversation": {"session_1": 3, "session_1_date_time": "1:00 pm on 4 March, 2024"}}, "expected")])
 def test_a_broken_conversation_names_its_place(tmp_path, change, said):
     with pytest.raises(ValueError, match=said) as e: load_locomo(write(tmp_path, [talk(**change)]))
@@ -184,7 +184,7 @@ def test_memorybank_in_full():
     assert all(c.id == c.id.strip() for c in loaded.records)
 
 
-@pytest.mark.parametrize("history, said", [({"March": []}, "a day such as"), ({"2024-03-03": [{"query": "x"}]}, "query and response"), ({"2024-03-03": [{"query": "", "response": "y"}]}, "query is empty"), (3, "expected")])
+@pytest.mark.parametrize("history, said", [({"March": []}, "March: time data"), ({"2024-03-03": [{"query": "x"}]}, "query and response"), ({"2024-03-03": [{"query": "", "response": "y"}]}, "query is empty"), (3, "expected")])
 def test_a_broken_history_names_its_place(tmp_path, history, said):
     with pytest.raises(ValueError, match=said) as e: load_memorybank(write(tmp_path, {" Ana": {"history": history}}))
     assert "x.json, Ana" in str(e.value)

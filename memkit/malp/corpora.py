@@ -14,7 +14,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -67,20 +68,11 @@ class LoadedFile:
     remarks: Mapping[str, int] = field(default_factory=dict)  # oddity -> how many, kept all the same
 
     def __str__(self):
-        total, kept = len(self.records) + sum(self.skipped.values()), len(self.records)
-        told = {"left out": self.skipped, "noted": self.remarks}
-        listed = lambda of: ", ".join(f"{n} {why}" for why, n in of.items())
-        more = "".join(f"; {what}: {listed(of)}" for what, of in told.items() if of)
-        return f"{self.source}: {kept:,} of {total:,} records{more}"
-
-# %% ../../nbs/malp/06_corpora.ipynb #cc80df44
-def _grouped(turns: Sequence[CorpusTurn]) -> list[list[CorpusTurn]]:
-    out: list[list[CorpusTurn]] = []
-    for t in turns:
-        here = out[-1] if out and out[-1][0].session == t.session else None
-        if here is None or t.speaker == here[0].speaker != here[-1].speaker: out.append([t])
-        else: here.append(t)
-    return out
+        kept = len(self.records)
+        told = f"{self.source}: {kept:,} of {kept + sum(self.skipped.values()):,} records"
+        for what, of in (("left out", self.skipped), ("noted", self.remarks)):
+            if of: told += f"; {what}: " + ", ".join(f"{n} {why}" for why, n in of.items())
+        return told
 
 # %% ../../nbs/malp/06_corpora.ipynb #82778be2
 def rounds_of(
@@ -92,15 +84,19 @@ def rounds_of(
     if turns and (len(speakers) > 2 or user not in speakers):
         raise ValueError(f"rounds have two sides and one is the user; the speakers are {', '.join(speakers)} and the "
                          f"user {user!r}")
-    out, last = [], []
-    for group in _grouped(turns):
-        mine, theirs = ("\n".join(t.text for t in group if (t.speaker == user) == side) for side in (True, False))
-        near = last if last and last[0].session == group[0].session else []
-        before = "\n".join(t.text for t in near if t.speaker != near[0].speaker)
-        first = "user" if group[0].speaker == user else "assistant"
-        out.append(Round("+".join(t.id for t in group), mine, theirs, group[0].at, before, first))
-        last = group
-    return tuple(out)
+    groups: list[list[CorpusTurn]] = []
+    for t in turns:
+        here = groups[-1] if groups and groups[-1][0].session == t.session else None
+        if here is None or t.speaker == here[0].speaker != here[-1].speaker: groups.append([t])
+        else: here.append(t)
+    return tuple(_round(group, last, user) for last, group in zip([[], *groups], groups))
+
+def _round(group: Sequence[CorpusTurn], last: Sequence[CorpusTurn], user: str) -> Round:
+    def said(mine): return "\n".join(t.text for t in group if (t.speaker == user) == mine)
+    # what the other said just before, in this session
+    before = "\n".join(t.text for t in last if t.session == group[0].session and t.speaker != last[0].speaker)
+    first = "user" if group[0].speaker == user else "assistant"
+    return Round("+".join(t.id for t in group), said(True), said(False), group[0].at, before, first)
 
 # %% ../../nbs/malp/06_corpora.ipynb #1691ec53
 def _text(path: str | Path | None, expected: str) -> str:
@@ -121,16 +117,23 @@ def read_json(
     text, name = _text(path, expected), Path(path or "").name
     try: got = json.loads(text)
     except json.JSONDecodeError as e:
-        if not lines: raise ValueError(f"{name} isn't JSON (line {e.lineno}: {e.msg}); expected {expected}") from None
-        try: got = [json.loads(s) for s in text.splitlines() if s.strip()]
-        except json.JSONDecodeError:
-            raise ValueError(f"{name} isn't JSON, nor lines of it; expected {expected}") from None
+        try: got = [json.loads(s) for s in text.splitlines() if s.strip()] if lines else None
+        except json.JSONDecodeError: got = None
+        if got is None:
+            raise ValueError(f"{name} isn't JSON (line {e.lineno}: {e.msg}); expected {expected}") from None
     if lines and isinstance(got, dict): got = [got]
     if not isinstance(got, kind): raise ValueError(f"{name} holds a JSON {type(got).__name__}; expected {expected}")
     return got
 
-def _loaded(
-    path: str | Path, expected: str, records: Iterable, skipped: Mapping = {}, remarks: Mapping = {}) -> LoadedFile:
+@contextmanager
+def _reading(place: str, expected: str) -> Iterator[None]:
+    "Whatever is wrong with a part of a file is an error that names the part."
+    try: yield
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise ValueError(f"{place}: {f'no {e}' if isinstance(e, KeyError) else e}; expected {expected}") from None
+
+def _loaded(path: str | Path, expected: str, records: Sequence, skipped: Mapping = {}, remarks: Mapping = {}
+            ) -> LoadedFile:
     out = LoadedFile(Path(path).name, tuple(records), dict(skipped), {why: n for why, n in remarks.items() if n})
     if out.records: return out
     raise ValueError(f"no record of {out.source} can be used ({dict(skipped) or 'it is empty'}); expected {expected}")
@@ -185,12 +188,12 @@ def load_malp_dialogues(
     out, skipped, remarks = [], Counter(), Counter()
     for i, rounds in enumerate(read_json(path, _DIALOGUES)):
         sides = _malp_sides(rounds)
-        names = _names([a for a, _ in sides]) | _names([u for _, u in sides])
         if not sides: skipped["of another form"] += 1
         elif any("Error Networking" in s for pair in sides for s in pair): skipped['with "Error Networking"'] += 1
         elif any(speaks_for_other(a, "assistant") or speaks_for_other(u, "user") for a, u in sides):
             skipped["where one side speaks for the other"] += 1
         else:
+            names = _names([a for a, _ in sides]) | _names([u for _, u in sides])
             cleaned = [(_side(a, names)[0], _side(u, names)[0]) for a, u in sides]
             out.append(_malp_conversation(f"{Path(path).stem}-{i}", cleaned))
             remarks["empty sides"] += sum(not s for pair in cleaned for s in pair)
@@ -199,12 +202,17 @@ def load_malp_dialogues(
 def _malp_conversation(id: str, sides: Sequence[tuple[str, str]]) -> CorpusConversation:
     rounds = [Round(f"{id}:{n}", user, assistant, before=sides[n - 1][1] if n else "", first="assistant")
               for n, (assistant, user) in enumerate(sides) if assistant or user]
-    turns = [CorpusTurn(f"{id}:{n}{who[0]}", who, text) for n, pair in enumerate(sides)
-             for who, text in zip(("assistant", "user"), pair) if text]
+    turns = [CorpusTurn(f"{r.id}{who[0]}", who, text) for r in rounds
+             for who, text in (("assistant", r.assistant), ("user", r.user)) if text]
     return CorpusConversation(id, ("user", "assistant"), tuple(rounds), turns=tuple(turns))
 
 # %% ../../nbs/malp/06_corpora.ipynb #511488ba
 _MEDDIALOG = "MedDialog's English text (id=…, Description, Dialogue, Patient: and Doctor: on lines of their own)"
+
+def _consultation(id: str, said: Iterable[tuple[str, str]], about: str = "") -> CorpusConversation:
+    "From (patient or doctor, words)."
+    turns = tuple(CorpusTurn(f"{id}:{n}", who, text.strip()) for n, (who, text) in enumerate(said) if text.strip())
+    return CorpusConversation(id, ("patient", "doctor"), rounds_of(turns, "patient"), turns=turns, about=about)
 
 def load_meddialog(
     path: str | Path,  # a text file of MedDialog (English)
@@ -214,16 +222,12 @@ def load_meddialog(
     parts = re.split(r"(?m)^id\s*=\s*(\d+)\s*\n", _text(path, _MEDDIALOG))
     for number, block in zip(parts[1::2], parts[2::2]):
         about, _, talk = block.partition("\nDialogue")
-        about = "\n".join(s for line in about.splitlines()
-                          if (s := line.strip()) and not re.match(r"https?://|Description$", s))
+        about = "\n".join(s for s in map(str.strip, about.splitlines())
+                          if s and not re.match(r"https?://|Description$", s))
         said = re.split(r"(?m)^(Patient|Doctor)[ \t]*:[ \t]*", talk)[1:]
-        id = f"{Path(path).stem}-{number}"
-        turns = tuple(CorpusTurn(f"{id}:{n}", who.lower(), text.strip())
-                      for n, (who, text) in enumerate(zip(said[::2], said[1::2])) if text.strip())
-        if {t.speaker for t in turns} != {"patient", "doctor"}: skipped["without both a patient and a doctor"] += 1
-        else:
-            rounds = rounds_of(turns, "patient")
-            out.append(CorpusConversation(id, ("patient", "doctor"), rounds, turns=turns, about=about))
+        pairs = [(who.lower(), text) for who, text in zip(said[::2], said[1::2])]
+        if len({who for who, text in pairs if text.strip()}) < 2: skipped["without both a patient and a doctor"] += 1
+        else: out.append(_consultation(f"{Path(path).stem}-{number}", pairs, about))
     return _loaded(path, _MEDDIALOG, out, skipped)
 
 # %% ../../nbs/malp/06_corpora.ipynb #14a2daaa
@@ -238,23 +242,19 @@ def load_chatdoctor(
     for i, row in enumerate(read_json(path, _CHATDOCTOR, lines=True)):
         row = row if isinstance(row, dict) else {}
         said = row.get("input"), row.get("output", row.get("answer_icliniq"))
-        if not all(isinstance(s, str) for s in said): skipped["without input and output"] += 1; continue
-        said = tuple(s.strip() for s in said)
-        if not all(said): skipped["with an empty side"] += 1
+        if not all(isinstance(s, str) for s in said): skipped["without input and output"] += 1
+        elif not all(map(str.strip, said)): skipped["with an empty side"] += 1
         elif said in seen: skipped["said before, word for word"] += 1
-        else:
-            seen.add(said)
-            id, speakers = f"{Path(path).stem}-{i}", ("patient", "doctor")
-            turns = tuple(CorpusTurn(f"{id}:{who[0]}", who, s) for who, s in zip(speakers, said))
-            out.append(CorpusConversation(id, speakers, rounds_of(turns, "patient"), turns=turns))
+        else: out.append(_consultation(f"{Path(path).stem}-{i}", zip(("patient", "doctor"), said)))
+        seen.add(said)
     return _loaded(path, _CHATDOCTOR, out, skipped)
 
 # %% ../../nbs/malp/06_corpora.ipynb #064bca41
 LOCOMO_CATEGORIES = {1: "several turns", 2: "time", 3: "world knowledge", 4: "one turn", 5: "adversarial"}
-_LOCOMO = ('a list of {"conversation": {"speaker_a", "speaker_b", "session_1_date_time", "session_1": [turns]}, '
-           '"qa": […], "sample_id"}')
+_LOCOMO = ('a list of {"conversation": {"speaker_a", "speaker_b", "session_1_date_time": "1:56 pm on 8 May, 2023", '
+           '"session_1": [{"dia_id", "speaker", "text"}]}, "qa": [{"question", "category": 1 to 5}], "sample_id"}')
 
-def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[str, ...]:
+def _evidence(given: Any, known: Iterable[str], remarks: Counter) -> tuple[str, ...]:
     "The turns that a question's evidence names."
     found: list[str] = []
     for written in given if isinstance(given, list) else [given] if given else []:
@@ -267,28 +267,18 @@ def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[s
     return tuple(dict.fromkeys(found))
 
 # %% ../../nbs/malp/06_corpora.ipynb #bbb9f029
-_LOCOMO_TIME = "%I:%M %p ON %d %B %Y", "a time such as '1:56 pm on 8 May, 2023'"   # for strptime, and in words
-
-def _time(written: str, form: str, such_as: str, where: str) -> datetime:
-    try: at = datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), form)
-    except (AttributeError, ValueError): raise ValueError(f"{where}: expected {such_as}, got {written!r}") from None
-    return at.replace(tzinfo=timezone.utc)
+def _time(written: str, form: str) -> datetime:
+    return datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), form).replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/malp/06_corpora.ipynb #79661525
-def _locomo_turns(talk: Mapping[str, Any], remarks: Counter, where: str) -> tuple[CorpusTurn, ...]:
-    out = []
-    for n in sorted(int(m[1]) for k in talk if (m := re.fullmatch(r"session_(\d+)", k)) and talk[k]):
-        here = f"{where}, session {n}"
-        at = _time(talk.get(f"session_{n}_date_time"), *_LOCOMO_TIME, here)
-        if not isinstance(talk[f"session_{n}"], list): raise ValueError(f"{here}: expected a list of turns")
-        for t in talk[f"session_{n}"]:
-            try: id, who, text = (check_text(t[k], k, empty=k == "text").strip() for k in ("dia_id", "speaker", "text"))
-            except (KeyError, TypeError, ValueError) as e:
-                raise ValueError(f"{here}: a turn needs dia_id, speaker and text as strings ({e})") from None
-            shown = f"[image: {str(t['blip_caption']).strip()}]" if t.get("blip_caption") else ""
-            if text or shown: out.append(CorpusTurn(id, who, f"{text} {shown}".strip(), at, f"D{n}"))
-            else: remarks["turns without words"] += 1
-    return tuple(out)
+def _session(talk: Mapping[str, Any], n: int, remarks: Counter) -> list[CorpusTurn]:
+    out, at = [], _time(talk[f"session_{n}_date_time"], "%I:%M %p ON %d %B %Y")
+    for t in talk[f"session_{n}"]:
+        id, who, text = (check_text(t[k], k, empty=k == "text").strip() for k in ("dia_id", "speaker", "text"))
+        shown = f"[image: {str(t['blip_caption']).strip()}]" if t.get("blip_caption") else ""
+        if text or shown: out.append(CorpusTurn(id, who, f"{text} {shown}".strip(), at, f"D{n}"))
+        else: remarks["turns without words"] += 1
+    return out
 
 # %% ../../nbs/malp/06_corpora.ipynb #daf7c06b
 def load_locomo(
@@ -298,38 +288,30 @@ def load_locomo(
     session of what can't be read."""
     out, remarks = [], Counter()
     for i, raw in enumerate(read_json(path, _LOCOMO)):
-        where, raw = f"{Path(path).name}, record {i}", raw if isinstance(raw, dict) else {}
-        talk, asked = raw.get("conversation"), raw.get("qa")
-        if not (isinstance(talk, dict) and isinstance(asked, list)): raise ValueError(f"{where}: expected {_LOCOMO}")
-        turns = _locomo_turns(talk, remarks, where)
-        known, speakers = {t.id: n for n, t in enumerate(turns)}, tuple(str(talk.get(f"speaker_{x}")) for x in "ab")
-        if len(known) < len(turns): raise ValueError(f"{where}: two turns share an id")
-        questions = tuple(_locomo_question(q, known, remarks, where) for q in asked)
-        if strange := sorted({t.speaker for t in turns} - set(speakers)):
-            raise ValueError(f"{where}: {', '.join(strange)} speaks, but the speakers are {' and '.join(speakers)}")
-        id = str(raw.get("sample_id", i))
-        out.append(CorpusConversation(id, speakers, rounds_of(turns, speakers[0]), questions, turns))
+        with _reading(f"{Path(path).name}, record {i}", _LOCOMO): out.append(_locomo(raw, str(i), remarks))
     return _loaded(path, _LOCOMO, out, {}, remarks)
 
 # %% ../../nbs/malp/06_corpora.ipynb #936070e5
-def _locomo_question(q: Any, known: Mapping[str, int], remarks: Counter, where: str) -> EvidenceQuestion:
-    if not (isinstance(q, dict) and isinstance(q.get("question"), str) and q.get("category") in LOCOMO_CATEGORIES):
-        raise ValueError(f"{where}: a question needs a text and a category of "
-                         f"{', '.join(map(str, LOCOMO_CATEGORIES))}, got {str(q)[:80]}")
-    evidence = _evidence(q.get("evidence"), known, remarks)
-    remarks["questions without evidence"] += not evidence
-    answer, trap = (str(q.get(k, "")).strip() for k in ("answer", "adversarial_answer"))
-    return EvidenceQuestion(q["question"].strip(), answer, evidence, LOCOMO_CATEGORIES[q["category"]], trap)
+def _locomo(raw: Mapping[str, Any], id: str, remarks: Counter) -> CorpusConversation:
+    talk, turns, questions = raw["conversation"], [], []
+    for n in sorted(int(m[1]) for k in talk if (m := re.fullmatch(r"session_(\d+)", k)) and talk[k]):
+        with _reading(f"session {n}", "turns with a time"): turns += _session(talk, n, remarks)
+    known, speakers = {t.id for t in turns}, (talk["speaker_a"], talk["speaker_b"])
+    if len(known) < len(turns): raise ValueError("two turns share an id")
+    if strange := sorted({t.speaker for t in turns} - set(speakers)):
+        raise ValueError(f"{', '.join(strange)} speaks, but the speakers are {' and '.join(speakers)}")
+    for q in raw["qa"]:
+        evidence = _evidence(q.get("evidence"), known, remarks)
+        remarks["questions without evidence"] += not evidence
+        answer, trap = (str(q.get(k, "")).strip() for k in ("answer", "adversarial_answer"))
+        category = LOCOMO_CATEGORIES[q["category"]]
+        questions.append(EvidenceQuestion(q["question"].strip(), answer, evidence, category, trap))
+    return CorpusConversation(str(raw.get("sample_id", id)), speakers, rounds_of(turns, speakers[0]),
+                              tuple(questions), tuple(turns))
 
 # %% ../../nbs/malp/06_corpora.ipynb #0aab34c0
 _MEMORYBANK = 'an object: name -> {"history": {"2023-04-27": [{"query", "response"}, …]}}'
 _PROBES = 'lines of {"name": ["question", …]}'
-
-def _probes(path: str | Path) -> dict[str, list[str]]:
-    rows = read_json(path, _PROBES, lines=True)
-    if not all(isinstance(r, dict) and all(isinstance(v, list) for v in r.values()) for r in rows):
-        raise ValueError(f"{Path(path).name}: expected {_PROBES}")
-    return {name.strip(): [str(q).strip().strip('"') for q in asked] for r in rows for name, asked in r.items()}
 
 # %% ../../nbs/malp/06_corpora.ipynb #1a9fc469
 def load_memorybank(
@@ -337,24 +319,23 @@ def load_memorybank(
     questions: str | Path | None = None,  # probing_questions_en.jsonl
 ) -> LoadedFile:                              # a turn's session is its day
     "Ten days of talk per user (MemoryBank). Raises `ValueError` that names the user and day of what can't be read."
-    asked, out = _probes(questions) if questions else {}, []
+    asked, out = {}, []
+    for row in read_json(questions, _PROBES, lines=True) if questions else ():
+        with _reading(Path(questions).name, _PROBES): asked |= {name.strip(): list(qs) for name, qs in row.items()}
     for name, raw in read_json(path, _MEMORYBANK, dict).items():
-        name, history = name.strip(), raw.get("history") if isinstance(raw, dict) else None
-        where = f"{Path(path).name}, {name}"
-        if not isinstance(history, dict): raise ValueError(f"{where}: expected {_MEMORYBANK}")
-        turns = tuple(t for day in sorted(history) for t in _day(name, day, history[day], where))
-        probes = tuple(EvidenceQuestion(q, "", (), "probe") for q in asked.pop(name, []))
-        out.append(CorpusConversation(name, (name, "assistant"), rounds_of(turns, name), probes, turns))
+        name, turns = name.strip(), []
+        with _reading(f"{Path(path).name}, {name}", _MEMORYBANK):
+            for day, rows in sorted(raw["history"].items()):
+                with _reading(day, "query and response"): turns += _day(name, day, rows)
+        probes = [EvidenceQuestion(str(q).strip().strip('"'), "", (), "probe") for q in asked.pop(name, [])]
+        out.append(CorpusConversation(name, (name, "assistant"), rounds_of(turns, name), tuple(probes), tuple(turns)))
     return _loaded(path, _MEMORYBANK, out, {}, {"users with questions but no history": len(asked)})
 
 # %% ../../nbs/malp/06_corpora.ipynb #41a98508
-def _day(name: str, day: str, rows: Any, where: str) -> list[CorpusTurn]:
-    at = _time(day, "%Y-%m-%d", "a day such as 2023-04-27", where)
-    try: pairs = [[check_text(r[k], k) for k in ("query", "response")] for r in rows]
-    except (KeyError, TypeError, ValueError) as e:
-        raise ValueError(f"{where}, {day}: expected query and response in words ({e})") from None
-    return [CorpusTurn(f"{day}:{i}{mark}", who, text.strip(), at, day) for i, pair in enumerate(pairs)
-            for mark, who, text in zip("qr", (name, "assistant"), pair)]
+def _day(name: str, day: str, rows: Iterable[Mapping[str, str]]) -> list[CorpusTurn]:
+    at = _time(day, "%Y-%m-%d")
+    return [CorpusTurn(f"{day}:{i}{k[0]}", who, check_text(row[k], k).strip(), at, day) for i, row in enumerate(rows)
+            for k, who in (("query", name), ("response", "assistant"))]
 
 # %% ../../nbs/malp/06_corpora.ipynb #69bc0565
 PROFILE_LABELS = ("prefer detailed description", "prefer concise answer", "prefer polite response")  # as released

@@ -6,7 +6,7 @@
 __all__ = ['Filtered', 'DPeM', 'keep_round', 'DPeMSettings', 'PAPER', 'Move', 'State']
 
 # %% ../../nbs/malp/01_dpem.ipynb #985e7c55
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,8 @@ from ..reading.notes import Note, Round
 from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .triage import (
-    DPeMSettings, FlagTable, KnownNote, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
-    executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay_moves, said_in, shown_of, state_of,
-    triage, write_table)
+    DPeMSettings, FlagTable, KnownNote, Move, PAPER, PLACES, Relate, RoundWriter, State, Triage, check_notes,
+    executive, filtered, moves_of, nearest_of_turns, read_table, replay_moves, said_in, shown_of, triage, write_table)
 from ..reading.notes import may_be_tied
 from ..reading.facts import best_relation
 from ..turn.engine import has_turn, round_turn
@@ -54,7 +53,7 @@ def prepare(
     user: str,
     round: Round,
     notes: Sequence[Note],  # a coordinator's notes of the round, dropped ones included
-) -> "Filtered":
+) -> Filtered:
     "The notes after working memory's filter, with vectors; writes nothing. Raises `ValueError` or `TypeError`."
     notes = check_notes(round, notes)
     reasons = filtered(notes, self.settings.working_size)
@@ -84,7 +83,7 @@ def take(
     self: DPeM,
     user: str,
     round: Round,
-    notes: "Sequence[Note] | Filtered",  # a coordinator's notes of the round, or the result of `prepare`
+    notes: Sequence[Note] | Filtered,  # a coordinator's notes of the round, or the result of `prepare`
     recalled: Collection[int] = (), # memories that the assistant was shown when it answered
     session: str | None = None,     # as for `keep_round`
     turn: str = "",
@@ -96,35 +95,27 @@ def take(
         turn = keep_round(self.store, user, round, session, turn)
         return self._write(user, round, found, recalled, turn) if turn else ()
 
-# %% ../../nbs/malp/01_dpem.ipynb #e17a2d14
-@patch
-def _reasons(self: DPeM, found: "Filtered", triaged: Mapping[int, Triage]) -> list[str]:
-    "For each note: why it is dropped, or ''. A note with little content is kept if it changes a known memory."
-    reasons = list(found.reasons)
-    for i, f in triaged.items():
-        if f.kind == "dropped": reasons[i] = reasons[i] or f.reason
-        elif f.kind not in ("unrelated", "refines"): reasons[i] = ""
-    return reasons
-
 # %% ../../nbs/malp/01_dpem.ipynb #41b48fc4
 @patch
-def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int],
+def _write(self: DPeM, user: str, round: Round, found: Filtered, recalled: Collection[int],
            turn: str) -> tuple[Move, ...]:
     "Write a round: the notes, their triage, and the executive process."
-    table, short, notes = self._table(user), set(self._ids(user, "short-term")), found.notes
-    triaged = self._triaged(user, round, found, recalled)
-    reasons = self._reasons(found, triaged)
-    noted = [(n.speaker, n.place) for n, why in zip(notes, reasons) if not why]
-    table.round, table.turn, table.working = table.round + 1, turn, noted
-    w = RoundWriter(self.store, user, table, round.at)
-    for n, why in zip(notes, reasons):
+    table, short, reasons = self._table(user), set(self._ids(user, "short-term")), list(found.reasons)
+    triaged = self._triaged(user, round, found, recalled, set(table.parted))
+    for i, f in triaged.items():    # a note with little content is kept if it changes a known memory
+        if f.kind == "dropped": reasons[i] = reasons[i] or f.reason
+        elif f.kind not in ("unrelated", "refines"): reasons[i] = ""
+    table.round += 1
+    w = RoundWriter(self.store, user, table, turn, round.at, self.settings.avoidance)
+    for n, why in zip(found.notes, reasons):
         told = why or f"worth remembering with probability {n.probability:.2f}"
         w.move("dropped" if why else "noted", turn=turn, speaker=n.speaker, sentence=n.place, reason=told)
-    rest = lambda f: self.embedder.embed([f.rest])[0] if f.rest else None
-    todo = [Todo(i, notes[i], found.vectors[i], f, rest(f)) for i, f in triaged.items() if not reasons[i]]
-    fresh = memorize(w, turn, round, todo, self.settings.avoidance, self.embedder.name)
-    short |= {id for id, place in fresh.items() if place == "short-term"}   # one may replace another
-    executive(w, self.settings, short - self.store.superseded(user).keys(), fresh)
+    for i, f in triaged.items():
+        if reasons[i]: continue
+        rest = self.embedder.embed([f.rest])[0] if f.rest else None
+        w.remember(i, found.notes[i], found.vectors[i], f, rest)
+    short |= {id for id, place in w.places.items() if place == "short-term"}   # one may replace another
+    executive(w, self.settings, short - self.store.superseded(user).keys())
     w.log()
     write_table(self.store, user, table)
     return tuple(w.moves)
@@ -145,33 +136,30 @@ def _table(self: DPeM, user: str) -> FlagTable:
     table.prune(set(self._ids(user)))
     return table
 
-# %% ../../nbs/malp/01_dpem.ipynb #9db44dff
-@patch
-def _message(self: DPeM, user: str, m: Memory, parted: Collection[str]) -> str:
-    "The short message of the user that a memory is from; '' where it is compared alone."
-    if m.meta.get("speaker") != "user" or not m.turns or m.turns[-1] in parted: return ""
-    try: return said_in(self.store.turn(user, m.turns[-1]).question, m.meta.get("text", ""))
-    except LookupError: return ""
-
 # %% ../../nbs/malp/01_dpem.ipynb #93e4e6b2
 @patch
 def _known(self: DPeM, user: str, memories: Iterable[Memory], parted: Collection[str]) -> list[KnownNote]:
     "Memories as notes are compared with them."
-    ids, matrix = self.store.vectors(user, self.embedder.name)
-    return [KnownNote(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"],
-                      frozenset(m.meta["flags"]), m.kind,
-                  self._message(user, m, parted), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
-            for m in memories if m.kind in PLACES]
+    (ids, matrix), out = self.store.vectors(user, self.embedder.name), []
+    for m in (m for m in memories if m.kind in PLACES):
+        turn, said = m.turns[-1] if m.turns else "", ""
+        if m.meta.get("speaker") == "user" and turn and turn not in parted:
+            try: said = said_in(self.store.turn(user, turn).question, m.meta.get("text", ""))
+            except LookupError: pass     # forgotten
+        vector = matrix[np.searchsorted(ids, m.id)]
+        out.append(KnownNote(m.id, m.text, vector, m.meta["type"], frozenset(m.meta["flags"]), m.kind, said, turn,
+                             m.meta.get("facts", ())))
+    return out
 
 # %% ../../nbs/malp/01_dpem.ipynb #27fde653
 @patch
-def _triaged(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int]) -> dict[int, Triage]:
+def _triaged(self: DPeM, user: str, round: Round, found: Filtered, recalled: Collection[int],
+             parted: Collection[str]) -> dict[int, Triage]:
     "By number of the note; nothing is written yet."
-    s, notes, vectors, there = self.settings, found.notes, found.vectors, set(self._ids(user))
-    heard = recalled and any(notes[i].speaker == "assistant" for i in vectors)
-    parted, near = set(read_table(self.store, user).parted), {}
-    shown = (self.store.get(user, id) for id in sorted(there & set(recalled)))
-    echoes = self._known(user, shown, parted) if heard else []
+    s, notes, vectors, shown = self.settings, found.notes, found.vectors, ()
+    if recalled and any(notes[i].speaker == "assistant" for i in vectors):
+        shown = [self.store.get(user, id) for id in sorted(set(self._ids(user)) & set(recalled))]
+    echoes, near = self._known(user, shown, parted), {}
     for i, vector in vectors.items():
         hits = self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)
         near[i] = self._known(user, (h.item for h in hits), parted)
@@ -198,21 +186,14 @@ def moves(self: DPeM, user: str) -> list[Move]:
 def state(
     self: DPeM,
     user: str,
-    at_round: int | None = None,  # replayed to the end of this round; now where None
+    at_round: int | None = None,  # the end of this round; now where None
 ) -> State:
-    "What each memory holds (MaLP §2.4.1). Raises `ValueError` for a round that hasn't happened."
-    table = read_table(self.store, user)
-    if at_round is not None:
-        if not 0 <= at_round <= table.round:
-            raise ValueError(f"the user has had {table.round} rounds, got {at_round}; 0 is before the first")
-        return replay_moves(self.moves(user), at_round)
-    old = self.store.superseded(user)
-    where = {m.id: m.kind for m in self.store.list(user, superseded=True) if m.kind in PLACES}
-    table.prune(where.keys() - old.keys())
-    said = table.turn and has_turn(self.store, user, table.turn)
-    working = tuple((table.turn, *note) for note in table.working) if said else ()
-    flags = {id: table.count(id) for id in where if id not in old}
-    return state_of(table.round, working, where, set(old), flags, table.open)
+    "What each memory holds (MaLP §2.4.1), replayed from the moves. Raises `ValueError` for a round to come."
+    last = read_table(self.store, user).round
+    at_round = last if at_round is None else at_round
+    if not 0 <= at_round <= last:
+        raise ValueError(f"the user has had {last} rounds, got {at_round}; 0 is before the first")
+    return replay_moves(self.moves(user), at_round)
 
 # %% ../../nbs/malp/01_dpem.ipynb #ac7a0f8f
 @patch
@@ -231,7 +212,7 @@ def resolve(
 ) -> tuple[Move, ...]:
     "Choose between two memories that contradict each other (ours). Raises `ValueError` unless they do."
     with self.store.transaction(user):
-        w = RoundWriter(self.store, user, self._table(user), None)
+        w = RoundWriter(self.store, user, self._table(user))
         if (max(keep, drop), min(keep, drop)) not in w.table.open:
             there = w.table.open or "none"
             raise ValueError(f"memories {keep} and {drop} don't contradict each other; open are {there}")

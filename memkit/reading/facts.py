@@ -34,8 +34,8 @@ class RelationReader(Encoded):
         pairs: Sequence[tuple[str, str]],   # (old, new), as they were said
     ) -> list[dict[str, float]]:            # of each pair, the probability of each of `labels.RELATIONS`
         "What a new statement is to an old one (ours)."
-        shares = softmax(self.of_whole("relation", [tokens_of(p) for p in pairs]))
-        return [dict(zip(RELATIONS, map(float, row))) for row in shares]
+        shares = softmax(self.head("relation", self.pooled([tokens_of(p) for p in pairs])))
+        return [dict(zip(RELATIONS, row)) for row in shares.tolist()]
 
 def load_relations() -> RelationReader:
     "The network that ships with memkit, or the one whose weights `MEMKIT_RELATIONS` names; opened once."

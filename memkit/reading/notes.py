@@ -18,11 +18,9 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
-from .reader import Clause, Reader, load_reader, logits_with_phrases, plain_vector, sigmoid
+from .reader import Clause, Reader, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid
 from ..files import own_data
 from ..records import check_text, check_time
 
@@ -91,12 +89,12 @@ def chat_sentences(
 ) -> list[tuple[int, str]]:  # where each begins in `text`, and its words, exactly as they stand there
     "The sentences of a message, however it is punctuated (ours). What holds neither letter nor digit is none."
     out, start = [], 0
-    ends = [m for m in _STOP.finditer(text)]
-    for stop in [*ends, None]:
+    for stop in [*_STOP.finditer(text), None]:
         if stop and _goes_on(text, start, stop): continue
-        piece = text[start:stop.end() if stop else len(text)]
-        if any(c.isalnum() for c in piece): out.append((start + len(piece) - len(piece.lstrip()), piece.strip()))
-        start = stop.end() if stop else len(text)
+        end = stop.end() if stop else len(text)
+        piece = text[start:end]
+        if any(map(str.isalnum, piece)): out.append((end - len(piece.lstrip()), piece.strip()))
+        start = end
     return out
 
 # %% ../../nbs/reading/08_notes.ipynb #594eb415
@@ -139,16 +137,17 @@ _FLAGS = {
 
 # %% ../../nbs/reading/08_notes.ipynb #8d3f2a86
 _FLAG_PATTERNS = {name: re.compile(pattern, re.I) for name, pattern in _FLAGS.items()}
+_NO_CASE = re.compile(r"\b(?:no|not|any|without|never)\b[^.,;]{0,30}\b(?:allerg|overdos|heart attack|hives|suicid)",
+                      re.I)
 
 def flags_of(
     sentence: str,
 ) -> tuple[str, ...]:  # in the order of FLAGS
     "What to be careful about in a sentence, by rules (ours)."
     t = sentence[:2000].replace("’", "'")
-    found = [name for name in FLAGS if name in _FLAG_PATTERNS and _FLAG_PATTERNS[name].search(t)]
-    no_case = r"\b(?:no|not|any|without|never)\b[^.,;]{0,30}\b(?:allerg|overdos|heart attack|hives|suicid)"
-    free = "negated" in found and re.search(no_case, t, re.I)
-    return tuple(f for f in found if not (f == "severe" and free))
+    found = [name for name, pattern in _FLAG_PATTERNS.items() if pattern.search(t)]
+    if {"severe", "negated"} <= {*found} and _NO_CASE.search(t): found.remove("severe")
+    return tuple(found)
 
 # %% ../../nbs/reading/08_notes.ipynb #212aa510
 _SAME = set("""was were went had did got made took saw bought found lost won gave told felt began met came left broke
@@ -359,7 +358,7 @@ def shown_note(
 # %% ../../nbs/reading/08_notes.ipynb #38dfc461
 def sides(
     round: Round,
-) -> list[tuple[str, int, str, str, str]]:   # speaker, place, sentence, the one before, the question it may answer
+) -> list[tuple[str, int, str, str]]:   # speaker, place, sentence, and the question it may answer
     "The sentences of a round, in the order they were said."
     order = ("user", "assistant") if round.first == "user" else ("assistant", "user")
     earlier, out = [s for _, s in chat_sentences(round.before)], []
@@ -367,23 +366,20 @@ def sides(
         said = [s for _, s in chat_sentences(getattr(round, speaker))]
         question = " ".join(s for s in earlier[-3:] if s.rstrip("\"'”’) ").endswith("?"))
         for place, sentence in enumerate(said):
-            opened = all(_OPENER.match(s) for s in said[:place])
-            heard = question or earlier[-1] if earlier else ""
-            before = said[place - 1] if place and not (opened and question) else heard
-            out.append((speaker, place, sentence, before, question if opened else ""))
+            opened = all(map(_OPENER.match, said[:place]))
+            out.append((speaker, place, sentence, question if opened else ""))
         earlier = said or earlier
     return out
 
 # %% ../../nbs/reading/08_notes.ipynb #df57628e
 CHUNK = 600   # characters of a long message that are read at once (ours); the encoder reads 200 tokens
 
-def _chunks(said: Sequence[tuple[int, str]], text: str) -> list[tuple[int, str]]:
-    "A message in pieces of whole sentences: where each begins, and its words; a short one is one piece."
-    if len(text) <= CHUNK: return [(0, text)]
-    starts = []
-    for start, sentence in said:
+def _chunks(said: Sequence[tuple[int, str]], text: str) -> list[int]:
+    "Where the pieces of a message begin, which are whole sentences; a short message is one piece."
+    starts = [0] if len(text) <= CHUNK else []
+    for start, sentence in said if not starts else ():
         if not starts or start + len(sentence) - starts[-1] > CHUNK: starts.append(start)
-    return [(a, text[a:b]) for a, b in zip(starts, [*starts[1:], len(text)])]
+    return starts
 
 # %% ../../nbs/reading/08_notes.ipynb #db301a1b
 def clauses_by_sentence(
@@ -393,9 +389,9 @@ def clauses_by_sentence(
     """The clauses of a message. One that goes over two sentences belongs to the first; a sentence without any is read
     by itself."""
     said = chat_sentences(text)
-    starts, out = [start for start, _ in said], [[] for _ in said]
-    for begins, piece in _chunks(said, text) if said else ():
-        for c in reader.clauses(piece): out[max(0, bisect_right(starts, begins + c.start) - 1)].append(c)
+    starts, pieces, out = [start for start, _ in said], _chunks(said, text) if said else [], [[] for _ in said]
+    for begins, end in zip(pieces, [*pieces[1:], len(text)]):
+        for c in reader.clauses(text[begins:end]): out[max(0, bisect_right(starts, begins + c.start) - 1)].append(c)
     return [found or list(reader.clauses(sentence)) for found, (_, sentence) in zip(out, said)]
 
 # %% ../../nbs/reading/08_notes.ipynb #1ee5794f
@@ -415,12 +411,10 @@ def standing_wish(
     sentence: str,
 ) -> float:                      # 0..1
     "The probability that words ask for a way of answering from now on: the mean of two readers' logits (ours)."
-    def asks(c: Clause) -> float:
-        acts, attributes = c.shares["act"], c.shares["attribute"]
-        return (acts.get("wishes", 0.) + acts.get("requests", 0.))*attributes.get("style", 0.)
-    p = np.clip(max(map(asks, clauses), default=0.), 1e-4, 1 - 1e-4)
+    shares = [(c.shares["act"], c.shares["attribute"].get("style", 0.)) for c in clauses]
+    asks = [(act.get("wishes", 0.) + act.get("requests", 0.))*style for act, style in shares]
     other = logits_with_phrases(_wish_weights(), plain_vector(sentence), sentence)
-    return float(sigmoid((np.log(p/(1 - p)) + other)/2))
+    return float(sigmoid((log_odds(max(asks, default=0.)) + other)/2))
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea
 def flags_read(
@@ -428,11 +422,12 @@ def flags_read(
     sentence: str,
 ) -> tuple[str, ...]:            # of `notes.FLAGS`, in their order
     "The flags of a sentence: the reader's, and those that rules find (ours)."
-    every = lambda test: bool(clauses) and all(map(test, clauses))
+    def all_of(name: str, value: str) -> bool: return {getattr(c, name) for c in clauses} == {value}
     told = {"negated": any(c.denied for c in clauses),
             "correction": any(c.act in ("corrects", "partly") for c in clauses),
-            "other person": every(lambda c: c.about == "other"), "question": every(lambda c: c.act.startswith("asks")),
-            "hypothetical": every(lambda c: c.certainty == "hypothesis"),
+            "other person": all_of("about", "other"),
+            "question": bool(clauses) and all(c.act.startswith("asks") for c in clauses),
+            "hypothetical": all_of("certainty", "hypothesis"),
             "wish": any(map(may_wish, clauses)) and standing_wish(clauses, sentence) >= STANDING}
     by_words = flags_of(sentence)
     return tuple(f for f in FLAGS if told.get(f, f in by_words))
@@ -455,7 +450,7 @@ def read_round(
     "The sentences of a round with their clauses; a short answer is read together with its question."
     cut = {who: clauses_by_sentence(getattr(round, who), reader) for who in ("user", "assistant")}
     out = []
-    for speaker, place, text, _, question in sides(round):
+    for speaker, place, text, question in sides(round):
         asked, clauses = question if short_answer(text, question) else "", cut[speaker][place]
         if asked: clauses = [c for c in reader.clauses(f"{asked} {text}") if c.start > len(asked)] or clauses
         out.append(ReadSentence(speaker, place, text, asked, clauses))
@@ -500,34 +495,27 @@ def _parts(s: ReadSentence, keep: float) -> list[tuple[str, Sequence[Clause], fl
     return [(_JOINED.sub("", c.text.strip(" ,;")) or c.text, [c], c.keep) for c in facts]
 
 # %% ../../nbs/reading/08_notes.ipynb #65a20160
-def _note(round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], text: str,
-          clauses: Sequence[Clause], kind: str,
-          probability: float, reason: str, day: date | None) -> Note:
-    "A note of words of a sentence, with its shown form; a short answer has its question in both."
-    if text == s.text and kind == KINDS[0] and s.question: words = shown = stitched(s.question, text, s.speaker)
-    else: words, shown = text, shown_note([*spoken[:-1], (s.speaker, text)], rewrite=kind == KINDS[0])
-    return Note(words, shown, s.speaker, round_id, s.place, kind, round(float(probability), 6), not reason, reason,
-                flags_read(clauses, text), tuple(facts_of(clauses, day)))
-
-# %% ../../nbs/reading/08_notes.ipynb #53368024
-def _of_user(
-    round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> list[Note]:
-    "The notes of one sentence of the user."
-    out, before = [], list(spoken[:-1])
+def _drafts(s: ReadSentence, keep: float) -> list[tuple[str, Sequence[Clause], str, float, str]]:
+    "What may become a note: its words, clauses, kind and probability, and why it is dropped."
+    if s.speaker == "assistant":
+        asks, probability = s.clauses and all(c.act.startswith("asks") for c in s.clauses), 1 - s.worth[0]
+        reason = "a question that tells nothing" if asks else _doubt(probability, keep)
+        return [(s.text, s.clauses, KINDS[int(s.worth[2] > s.worth[1])], probability, reason)]
+    out = []
     for text, part, probability in _parts(s, keep):
-        kind, why = KINDS[int(bool(part) and all(c.about == "world" for c in part))], why_not(part, probability, keep)
-        out.append(_note(round_id, s, [*before, (s.speaker, text)], text, part, kind, probability, why, day))
-        before.append((s.speaker, text))   # "she" of a clause may be named in the one before it
+        of_world = bool(part) and all(c.about == "world" for c in part)
+        out.append((text, part, KINDS[int(of_world)], probability, why_not(part, probability, keep)))
     return out
 
-# %% ../../nbs/reading/08_notes.ipynb #04ec9a15
-def _of_assistant(
-    round_id: str, s: ReadSentence, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> Note:
-    "The note of one sentence of the assistant."
-    kind, probability = KINDS[int(s.worth[2] > s.worth[1])], 1 - s.worth[0]
-    asks = s.clauses and all(c.act.startswith("asks") for c in s.clauses)
-    reason = "a question that tells nothing" if asks else _doubt(probability, keep)
-    return _note(round_id, s, spoken, s.text, s.clauses, kind, probability, reason, day)
+# %% ../../nbs/reading/08_notes.ipynb #53368024
+def _note(id: str, day: date | None, s: ReadSentence, spoken: Sequence[tuple[str, str]], clauses: Sequence[Clause],
+          kind: str, probability: float, reason: str) -> Note:
+    "A note of the last words spoken, with its shown form; a short answer has its question in both."
+    text, of_user = spoken[-1][1], kind == KINDS[0]
+    if text == s.text and of_user and s.question: words = shown = stitched(s.question, text, s.speaker)
+    else: words, shown = text, shown_note(spoken, of_user)
+    return Note(words, shown, s.speaker, id, s.place, kind, round(float(probability), 6), not reason, reason,
+                flags_read(clauses, text), tuple(facts_of(clauses, day)))
 
 # %% ../../nbs/reading/08_notes.ipynb #ba2dae9f
 _LITTLE = ("worth remembering with", "it ")   # how the reasons of `why_not` begin where words tell little
@@ -560,11 +548,13 @@ def take_notes(
     """Learning and summarizing (MaLP §2.3.2) with the learned reader.
 
     Raises `ValueError` for a `keep` outside 0..1."""
-    mine, theirs = (KEEP, KEEP_ASSISTANT) if keep is None else (keep, keep)
-    if not 0 <= mine <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
+    from_ = {"user": KEEP, "assistant": KEEP_ASSISTANT} if keep is None else dict.fromkeys(("user", "assistant"), keep)
+    if not 0 <= from_["user"] <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
     spoken, day, out = _just_before(round), round.at.date() if round.at else None, []
     for s in read_round(round, reader or load_reader()):
+        before = spoken[-2:]
+        for text, *draft in _drafts(s, from_[s.speaker]):
+            before.append((s.speaker, text))   # "she" of a clause may be named in the one before it
+            out.append(_note(round.id, day, s, before, *draft))
         spoken.append((s.speaker, s.text))
-        if s.speaker == "user": out += _of_user(round.id, s, spoken[-3:], mine, day)
-        else: out.append(_of_assistant(round.id, s, spoken[-3:], theirs, day))
     return out

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'write_reader_graph', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader',
-           'ReplyReader', 'run_graph', 'opened_once', 'load_reader', 'load_reply_reader', 'plain_vector', 'two_vectors',
-           'phrases', 'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans',
-           'set_right', 'message_parts', 'Clause']
+           'ReplyReader', 'opened_once', 'load_reader', 'load_reply_reader', 'plain_vector', 'two_vectors', 'phrases',
+           'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'set_right',
+           'message_parts', 'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 
 from ..files import cache_dir, make_once, own_data
 from ..models.embed import MiniLM, join_operations, open_graph, quantize, write_graph
@@ -66,6 +67,7 @@ class Encoded:
     "A fine-tuned MiniLM as an ONNX graph, with its heads. Threads may share one."
     file, reads = "reader.safetensors", HEADS   # of a class: the weights that ship with memkit, and its heads
     bits = 32                                   # of a number of the graph's matrices: 32, or 8, which is twice as fast
+    inputs = staticmethod(stacked)              # from what it reads to the graph's inputs
 
     def __init__(
         self,
@@ -99,16 +101,18 @@ class ReplyReader(Encoded):
     file, reads = "replies.safetensors", REPLY_HEADS
 
 # %% ../../nbs/reading/05_reader.ipynb #f1d36aec
-def run_graph(graph, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+@patch
+def states(self: Encoded, *rows: Sequence) -> tuple[np.ndarray, np.ndarray]:
     "The vectors of all tokens [n, tokens, 384], and the mean of each text [n, 384]."
-    states = graph.run(None, dict(inputs))[0]
-    m = inputs["mask"][..., None].astype(np.float32)
+    inputs = self.inputs(*rows)
+    states, m = self.graph.run(None, inputs)[0], inputs["mask"][..., None].astype(np.float32)
     return states, (states*m).sum(1)/m.sum(1)
 
 @patch
-def states(self: Encoded, rows: Sequence[Tokens]) -> tuple[np.ndarray, np.ndarray]:
-    "The vectors of all tokens [n, tokens, 384], and the mean of each text [n, 384]."
-    return run_graph(self.graph, stacked(rows))
+def pooled(self: Encoded, rows: Sequence[Tokens]) -> np.ndarray:
+    "The mean of each text [n, 384], sixteen at a time."
+    means = (self.states(some)[1] for some in chunked(rows, 16))
+    return np.concatenate([np.zeros((0, 384), np.float32), *means])
 
 # %% ../../nbs/reading/05_reader.ipynb #f918d940
 @patch
@@ -116,12 +120,6 @@ def head(self: Encoded, name: str, vectors: np.ndarray) -> np.ndarray:
     "The numbers that a head gives for vectors [..., width]: [..., classes]."
     weights, bias = self.heads[name]
     return vectors @ weights + bias
-
-@patch
-def of_whole(self: Encoded, name: str, inputs: Sequence[Tokens]) -> np.ndarray:
-    "The numbers that a head gives for whole texts, sixteen at a time: [n, classes]."
-    batches = [inputs[i:i + 16] for i in range(0, len(inputs), 16)]
-    return np.concatenate([np.zeros((0, HEADS[name][1])), *(self.head(name, self.states(b)[1]) for b in batches)])
 
 # %% ../../nbs/reading/05_reader.ipynb #2bf4065f
 @lru_cache(32)
@@ -176,7 +174,7 @@ def relevance(
     facts: Sequence[str],
 ) -> np.ndarray:            # [n], 0..1
     "How likely each memory or fact answers the question (ours)."
-    return sigmoid(self.of_whole("relevant", [tokens_of((f, question)) for f in facts])[:, 0])
+    return sigmoid(self.head("relevant", self.pooled([tokens_of((f, question)) for f in facts]))[:, 0])
 
 # %% ../../nbs/reading/05_reader.ipynb #c72c19de
 @patch
@@ -185,7 +183,7 @@ def notes(
     said: Sequence[str],   # sentences of either side
 ) -> np.ndarray:           # [n, 3]: none, user-specific, common-sense
     "Is a sentence worth a note, and about whom? (MaLP §2.3.2)"
-    return softmax(self.of_whole("note", [tokens_of((text,)) for text in said]))
+    return softmax(self.head("note", self.pooled([tokens_of((text,)) for text in said])))
 
 # %% ../../nbs/reading/05_reader.ipynb #cae33ad1
 SIDES = ("question", "answer", "reply", "concession")
@@ -210,10 +208,11 @@ class ReplyReading:
 # %% ../../nbs/reading/05_reader.ipynb #77802c86
 @lru_cache(128)      # a topic of one reply is read alone, and as a whole
 def _read_reply(self: ReplyReader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
+    "What a reply does, whether it is for everybody, and which sentences say what is right (MARK §1.2; how: ours)."
     parts = (question, answer, reply, concession)
     t = tokens_of(parts, 2)
     (states,), (pooled,) = self.states([t])
-    kinds = dict(zip(REPLIES, map(float, softmax(self.head("reply", pooled)))))
+    kinds = dict(zip(REPLIES, softmax(self.head("reply", pooled)).tolist()))
     claims = []
     for part, side in enumerate(SIDES):
         for s, e in sentences(parts[part]):
@@ -224,11 +223,7 @@ def _read_reply(self: ReplyReader, question: str, answer: str, reply: str, conce
     return ReplyReading(kind=max(kinds, key=kinds.get), share=float(softmax(self.head("share", pooled))[1]),
                         scope=SCOPES[int(self.head("scope", pooled).argmax())], claims=tuple(claims), kinds=kinds)
 
-# %% ../../nbs/reading/05_reader.ipynb #3e355779
-@patch
-def reply(self: ReplyReader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
-    "What a reply does, whether it is for everybody, and which sentences say what is right (MARK §1.2; how: ours)."
-    return _read_reply(self, question, answer, reply, concession)
+ReplyReader.reply = _read_reply
 
 # %% ../../nbs/reading/05_reader.ipynb #3a26807c
 @dataclass(frozen=True)
@@ -305,17 +300,16 @@ def _score(reader: Reader, text: str, title: tuple[int, int], spans: Sequence[tu
 
 # %% ../../nbs/reading/05_reader.ipynb #299b23f8
 def _mention(reader: Reader, t: Tokens, states: np.ndarray, pooled: np.ndarray, parts: Sequence[str],
-             found: Sequence[tuple], which: int) -> Mention:
-    "One tagged title with its role, domain and rating."
-    part, s, e, at = found[which]
+             found: Sequence[tuple], title: tuple) -> Mention:
+    "One tagged title of those found, with its role, domain and rating."
+    part, s, e, at = title
     v = span_vector(states, pooled, *title_spans(t, at, [f[3][0] for f in found]))
     roles = softmax(reader.head("role", v))
-    number = _score(reader, parts[part], (s, e), [(f[1], f[2]) for f in found if f[0] == part])
-    stars = STARS[int((reader.head("stars", v) > 0).sum())]      # how many steps of half a star are passed
-    role, words = ROLES[int(roles.argmax())], parts[part][s:e].strip(AROUND)
-    rating = (float(stars) if number is None else number) if role == "rate" else None
-    return Mention(words, s, e, role, float(roles.max()), DOMAINS[int(reader.head("title domain", v).argmax())], rating,
-                   number is not None, part < len(parts) - 1)
+    number = _score(reader, parts[part], (s, e), [f[1:3] for f in found if f[0] == part])
+    stars = STARS[int((reader.head("stars", v) > 0).sum())] if number is None else number   # the steps that are passed
+    role, domain = ROLES[int(roles.argmax())], DOMAINS[int(reader.head("title domain", v).argmax())]
+    return Mention(parts[part][s:e].strip(AROUND), s, e, role, float(roles.max()), domain,
+                   stars if role == "rate" else None, number is not None, part < len(parts) - 1)
 
 # %% ../../nbs/reading/05_reader.ipynb #76076543
 def message_parts(text: str, before: str) -> tuple[str, ...]:
@@ -323,29 +317,20 @@ def message_parts(text: str, before: str) -> tuple[str, ...]:
     return (before[-300:], text) if before else (text,)
 
 @lru_cache(128)      # detector and updater ask for the same message
-def _read_titles(reader: Reader, text: str, before: str) -> TitleReading:
+def _read_titles(self: Reader, text: str, before: str = "") -> TitleReading:
+    "What a message to a recommender does, and the titles in it; `before`: what the assistant said last (ours)."
     parts = message_parts(text, before)
-    t = tokens_of(parts, 1, reader.known)
-    (states,), (pooled,) = reader.states([t])
-    acts = dict(zip(TITLE_ACTS, map(float, sigmoid(reader.head("title acts", pooled)))))
-    tagged = tagged_spans(t, reader.head("title tag", states).argmax(-1))
-    spans = [(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged]
-    right = [(p, s, e, tokens_in(t, p, s, e)) for p, s, e in set_right(spans, parts, reader.known)]
-    found = [f for f in right if f[3] and re.search(r"\w", parts[f[0]][f[1]:f[2]])]
-    mentions = tuple(_mention(reader, t, states, pooled, parts, found, i) for i in range(len(found)))
-    asked = int(reader.head("domain", pooled).argmax())
-    return TitleReading(acts=acts, mentions=mentions, domain=DOMAINS[asked] if asked < len(DOMAINS) else None,
-                        audience=AUDIENCES[int(reader.head("audience", pooled).argmax())])
+    t = tokens_of(parts, 1, self.known)
+    (states,), (pooled,) = self.states([t])
+    acts = dict(zip(TITLE_ACTS, sigmoid(self.head("title acts", pooled)).tolist()))
+    tagged = tagged_spans(t, self.head("title tag", states).argmax(-1))
+    spans = set_right([(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged], parts, self.known)
+    found = [(p, s, e, at) for p, s, e in spans if (at := tokens_in(t, p, s, e)) and re.search(r"\w", parts[p][s:e])]
+    mentions = tuple(_mention(self, t, states, pooled, parts, found, title) for title in found)
+    domain, audience = (int(self.head(name, pooled).argmax()) for name in ("domain", "audience"))
+    return TitleReading(acts, mentions, (*DOMAINS, None)[domain], AUDIENCES[audience])
 
-# %% ../../nbs/reading/05_reader.ipynb #4bbb153d
-@patch
-def titles(
-    self: Reader,
-    text: str,
-    before: str = "",   # what the assistant said last
-) -> TitleReading:
-    "What a message to a recommender does, and the titles in it (ours)."
-    return _read_titles(self, text, before)
+Reader.titles = _read_titles
 
 # %% ../../nbs/reading/05_reader.ipynb #d07cd30f
 @dataclass(frozen=True)
@@ -371,34 +356,32 @@ SPANS = ("subject", "value", "time")
 # %% ../../nbs/reading/05_reader.ipynb #b1554d05
 def _clause(reader: Reader, text: str, s: int, e: int, vector: np.ndarray, inside: Mapping[str, str]) -> Clause:
     "One clause from its vector: [768]."
-    shares = {n: softmax(reader.head(n, vector)) for n in NAMES}
-    best = {n: NAMES[n][int(p.argmax())] for n, p in shares.items()}
-    told = {n: {NAMES[n][i]: float(p[i]) for i in np.argsort(-p)[:3]} for n, p in shares.items()}
+    shares = {name: Counter(dict(zip(classes, softmax(reader.head(name, vector)).tolist())))
+              for name, classes in NAMES.items()}
+    told = {name: dict(of.most_common(3)) for name, of in shares.items()}
+    best = {name: max(of, key=of.get) for name, of in told.items()}
     denied, keep = bool(reader.head("denied", vector)[0] > 0), float(sigmoid(reader.head("keep", vector)[0]))
     return Clause(text=text[s:e].strip(), start=s, end=s + len(text[s:e].rstrip()), **best, **inside, shares=told,
                   denied=denied, keep=keep)
 
 # %% ../../nbs/reading/05_reader.ipynb #09884591
 @lru_cache(128)
-def _read_clauses(reader: Reader, text: str) -> tuple[Clause, ...]:
+def _read_clauses(self: Reader, text: str) -> tuple[Clause, ...]:
+    "What a message says, one thing at a time (ours)."
     t = tokens_of((text,))
-    (states,), (pooled,) = reader.states([t])
+    (states,), (pooled,) = self.states([t])
     words = [i for i, p in enumerate(t.part) if p == 0]
-    begins = reader.head("clause tag", states).argmax(-1)
+    begins = self.head("clause tag", states).argmax(-1)
     lines = {m.end() for m in re.finditer(r"\n\s*", text)}     # a new line begins a clause, whatever the tagger says
     starts = sorted({t.spans[i][0] for i in words
                      if i == words[0] or t.first[i] and (begins[i] or t.spans[i][0] in lines)})
-    tags = {n: tagged_spans(t, reader.head(f"{n} tag", states).argmax(-1)) for n in SPANS}
-    marked = {n: [(t.spans[at[0]][0], t.spans[at[-1]][1]) for _, at in found] for n, found in tags.items()}
+    marked = {name: [(t.spans[at[0]][0], t.spans[at[-1]][1])
+                     for _, at in tagged_spans(t, self.head(f"{name} tag", states).argmax(-1))] for name in SPANS}
     out = []
     for s, e in zip(starts, [*starts[1:], len(text)]):
         at = tokens_in(t, 0, s, e)
         inside = {n: next((text[a:b] for a, b in found if s <= a < e), "") for n, found in marked.items()}
-        if at: out.append(_clause(reader, text, s, e, span_vector(states, pooled, at), inside))
+        if at: out.append(_clause(self, text, s, e, span_vector(states, pooled, at), inside))
     return tuple(out)
 
-# %% ../../nbs/reading/05_reader.ipynb #27767edd
-@patch
-def clauses(self: Reader, text: str) -> tuple[Clause, ...]:
-    "What a message says, one thing at a time (ours)."
-    return _read_clauses(self, text)
+Reader.clauses = _read_clauses

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from dateutil.easter import easter
+from dateutil.relativedelta import relativedelta, weekdays
+
 from .labels import UNITS, number
 
 # %% ../../nbs/reading/06_times.ipynb #14aeda70
@@ -22,32 +25,29 @@ class When:
     last: date     # not before `first`
 
     def __str__(self):
-        a, b = self.first, self.last
-        if a == b: return a.isoformat()
-        if (a.day, a.month, b.day, b.month) == (1, 1, 31, 12) and a.year == b.year: return str(a.year)
-        whole = a.day == 1 and (a.year, a.month) == (b.year, b.month) and b == _month(b.year, b.month).last
-        return f"{a:%Y-%m}" if whole else f"{a.isoformat()} to {b.isoformat()}"
+        if self.first == self.last: return str(self.first)
+        if self == _year(self.first.year): return str(self.first.year)
+        return f"{self.first:%Y-%m}" if self == _month(self.first) else f"{self.first} to {self.last}"
 
 # %% ../../nbs/reading/06_times.ipynb #b8da155a
-def _day(day: date | None) -> When | None: return When(day, day) if day else None
-
 def _valid(year: int, month: int, day: int) -> date | None:
     "A day; None where the calendar has no such day."
     try: return date(year, month, day)
     except ValueError: return None
 
-def _first(days: Iterable[date | None], said: date, ahead: bool) -> When | None:
+def _first(days: Iterable[date | None], said: date, ahead: bool) -> date | None:
     "The first of these days that isn't back, or that isn't ahead."
-    return _day(next((d for d in days if d and (d >= said if ahead else d <= said)), None))
+    return next((d for d in days if d and (d >= said if ahead else d <= said)), None)
 
-def _month(year: int, month: int) -> When:
-    return When(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
-
-def _month_away(said: date, n: int) -> When:   # n: months later; below 0: earlier
-    at = said.year*12 + said.month - 1 + n
-    return _month(at//12, at % 12 + 1)
+def _month(day: date, away: int = 0) -> When:   # away: months later; below 0: earlier
+    "The month of a day, or another one."
+    return When(day + relativedelta(months=away, day=1), day + relativedelta(months=away, day=31))
 
 def _year(year: int) -> When: return When(date(year, 1, 1), date(year, 12, 31))
+
+def _nth(n: int, weekday: str, day: date) -> date:
+    "The n-th such weekday from a day on, the day itself among them; below 0: back from it."
+    return day + relativedelta(weekday=weekdays["mon tue wed thu fri sat sun".split().index(weekday[:3])](n))
 
 # %% ../../nbs/reading/06_times.ipynb #a69f6ead
 _WEEKDAY = r"(?:mon|tues?|wed(?:nes|s)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
@@ -86,20 +86,19 @@ _DISTANCE = re.compile(
     r"(\d{1,3}|[a-z]{1,20}(?:[ -][a-z]{1,20})?) (day|week|fortnight|month|year)s?'?"
     r"(?: (ago|time|today|tomorrow|yesterday|from now|from today|from tomorrow))?(?: (today|yesterday))?")
 
-def _distance(text: str, said: date, ahead: bool) -> When | None:
+def _distance(text: str, said: date, ahead: bool) -> date | When | None:
     "So many days, weeks, months or years before or after `said`."
+    if text in ("tomorrow week", "yesterday week"): return said + timedelta(days=8 if text[0] == "t" else -8)
     m = _DISTANCE.fullmatch(text)
-    if found := re.fullmatch(r"(tomorrow|yesterday) week", text):
-        return _day(said + timedelta(days=8 if found[1] == "tomorrow" else -8))
     n = m and (1. if m[2] in ("a", "an") else number(m[2]))
     if not n or not m[1] and not m[4] or n != int(n): return None
-    if m[3] == "year" and (m[1] == "after" or m[1] == "in" and not ahead): return None   # "the first time in six years"
     n = -int(n) if m[1] == "since" or m[4] in ("ago", "yesterday") else int(n)
-    if m[3] == "year": return _year(said.year + n) if 1 <= said.year + n <= 9999 else None
-    if m[3] == "month":
-        return _month_away(said, n)
+    if m[3] == "year":
+        first_time = m[1] == "after" or m[1] == "in" and not ahead      # "the first time in six years"
+        return _year(said.year + n) if 1 <= said.year + n <= 9999 and not first_time else None
+    if m[3] == "month": return _month(said, n)
     away = {"tomorrow": 1, "from tomorrow": 1, "yesterday": -1}.get(m[4], -1 if m[5] == "yesterday" else 0)
-    return _day(said + timedelta(days=away + n*{"day": 1, "week": 7, "fortnight": 14}[m[3]]))
+    return said + timedelta(days=away + n*{"day": 1, "week": 7, "fortnight": 14}[m[3]])
 
 # %% ../../nbs/reading/06_times.ipynb #5a90b75f
 def _period(plain: str, said: date, ahead: bool) -> When | None:
@@ -107,15 +106,14 @@ def _period(plain: str, said: date, ahead: bool) -> When | None:
     m = re.fullmatch(r"(last|this|next) (week|month|year|yr)(?:'s)?", plain)
     if not m: return None
     n = ("last", "this", "next").index(m[1]) - 1
-    if m[2] in ("year", "yr"): return _year(said.year + n)
-    if m[2] == "month": return _month_away(said, n)
+    if m[2] == "month": return _month(said, n)
+    if m[2] != "week": return _year(said.year + n)
     monday = said + timedelta(days=7*n - said.weekday())
     return When(monday, monday + timedelta(days=6))
 
 # %% ../../nbs/reading/06_times.ipynb #9e2848e7
-_NAMES = {name.lower(): n for n, name in enumerate(calendar.month_name) if n}
-_SHORT = {name.lower(): n for n, name in enumerate(calendar.month_abbr) if n}
-MONTHS = _NAMES | _SHORT | {"sept": 9}
+MONTHS = {name.lower(): n for names in (calendar.month_name, calendar.month_abbr)
+          for n, name in enumerate(names) if n} | {"sept": 9}
 
 def _in_month(plain: str, said: date, ahead: bool) -> When | None:
     "A year, or a month with or without its year."
@@ -124,34 +122,33 @@ def _in_month(plain: str, said: date, ahead: bool) -> When | None:
     if short: return _year(int(short[1]) + (2000 if int(short[1]) <= said.year % 100 + 10*ahead else 1900))
     found = re.fullmatch(r"(?:(last|next|this) )?([a-z]{3,9})\.?(?:,? (\d{4}))?", plain)
     if not found or found[2] not in MONTHS: return None
-    month = MONTHS[found[2]]
-    if found[3]: return _month(int(found[3]), month) if int(found[3]) else None
-    if found[1] == "this": return _month(said.year, month)
-    return _month(said.year + (ahead and month < said.month) - (not ahead and month > said.month), month)
+    month, year = MONTHS[found[2]], int(found[3] or said.year)
+    if not found[3] and found[1] != "this": year += (ahead and month < said.month) - (not ahead and month > said.month)
+    return _month(date(year, month, 1)) if year else None
 
 # %% ../../nbs/reading/06_times.ipynb #7888b7ff
-def _of_month(plain: str, said: date, ahead: bool) -> When | None:
+def _of_month(plain: str, said: date, ahead: bool) -> date | None:
     "The day of a month that goes on, or of the nearest that has such a day."
     day = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th)", plain)
-    months = (_month_away(said, step if ahead else -step).first for step in range(12 if day else 0))
+    months = (_month(said, step if ahead else -step).first for step in range(12 if day else 0))
     return _first((_valid(m.year, m.month, int(day[1])) for m in months), said, ahead)
 
 # %% ../../nbs/reading/06_times.ipynb #80d19930
-def _nearest(day: int, month: int, said: date, ahead: bool) -> When | None:
+def _nearest(day: int, month: int, said: date, ahead: bool) -> date | None:
     "This day of the year, the last one or the next one; within eight years, since it may be 29 February."
     return _first((_valid(said.year + (step if ahead else -step), month, day) for step in range(9)), said, ahead)
 
 # %% ../../nbs/reading/06_times.ipynb #e65a5cad
-def _in_figures(plain: str, said: date, ahead: bool) -> When | None:
+def _in_figures(plain: str, said: date, ahead: bool) -> date | None:
     "A date that is written in figures."
-    if re.fullmatch(r"\d{4}-\d\d-\d\d", plain): return _day(_valid(*map(int, plain.split("-"))))
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", plain): return _valid(*map(int, plain.split("-")))
     m = re.fullmatch(r"(\d{1,2})([./-])(\d{1,2})(?:\2(\d{4}|\d\d)?)?", plain)
     if not m: return None
     day, month = int(m[1]), int(m[3])
     if m[2] != "." and month > 12: day, month = month, day
     elif m[2] != "." and day <= 12 and day != month: return None     # either may be the month
     if not m[4]: return _nearest(day, month, said, ahead)
-    return _day(_valid(int(m[4]) + (2000 if len(m[4]) == 2 else 0), month, day))
+    return _valid(int(m[4]) + (2000 if len(m[4]) == 2 else 0), month, day)
 
 # %% ../../nbs/reading/06_times.ipynb #4ee8fac2
 _TH = r"(?:st|nd|rd|th)?"
@@ -159,22 +156,22 @@ _DAYS = rf"(?:(?P<first>\d{{1,2}}){_TH}\s?(?:-|–|to|until|till)\s?)?(?P<day>\d
 _DAY_MONTH = re.compile(rf"{_DAYS}(?: of)? (?P<month>[a-z]{{3,9}})\.?(?:,? (?P<year>\d{{4}}))?")
 _MONTH_DAY = re.compile(rf"(?P<month>[a-z]{{3,9}})\.? {_DAYS}(?:,? (?P<year>\d{{4}}))?")
 
-def _in_words(plain: str, said: date, ahead: bool) -> When | None:
+def _in_words(plain: str, said: date, ahead: bool) -> date | When | None:
     "A day, or two, of a month in words, with or without the year."
     m = _DAY_MONTH.fullmatch(plain) or _MONTH_DAY.fullmatch(plain)
     if not m or m["month"] not in MONTHS: return None
     day, month = int(m["day"]), MONTHS[m["month"]]
-    found = _day(_valid(int(m["year"]), month, day)) if m["year"] else _nearest(day, month, said, ahead)
-    if not found or not m["first"]: return found
-    first = _valid(found.last.year, month, int(m["first"]))
-    return When(first, found.last) if first and first <= found.last else None
+    last = _valid(int(m["year"]), month, day) if m["year"] else _nearest(day, month, said, ahead)
+    if not last or not m["first"]: return last
+    first = _valid(last.year, month, int(m["first"]))
+    return When(first, last) if first and first <= last else None
 
 # %% ../../nbs/reading/06_times.ipynb #016438cf
 _NAMED = re.compile(rf"\b(?:{'|'.join(MONTHS)}|{_WEEKDAY}|today|tonight|yesterday|tomorrow|now"
                     r"|(?:this|last) (?:morning|afternoon|evening|night))\b")
 _OTHER_DAY = re.compile(r"(?<!day )\b(?:before|after|later)\b")        # counted from a day that isn't said here
 
-def _parsed(plain: str, said: date, ahead: bool) -> When | None:
+def _parsed(plain: str, said: date, ahead: bool) -> date | None:
     "What the library dateparser makes of words that name a day."
     if not _NAMED.search(plain) or _OTHER_DAY.search(plain): return None
     import dateparser
@@ -182,7 +179,7 @@ def _parsed(plain: str, said: date, ahead: bool) -> When | None:
     settings = {"RELATIVE_BASE": base, "PREFER_DATES_FROM": "future" if ahead else "past"}
     plain = re.sub(rf"^(?:this|next) (?={_WEEKDAY}\b)", "", plain)
     found = dateparser.parse(plain, languages=["en"], settings=settings)
-    return _day(found.date()) if found else None
+    return found and found.date()
 
 # %% ../../nbs/reading/06_times.ipynb #5cfb54ee
 _COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]{1,20})"
@@ -194,59 +191,54 @@ _FROM_WEEKDAY = re.compile(
     rf"|next week,? (?:on )?(?P<c>{_WEEKDAY})"
     rf"|(?:the )?last (?P<d>{_WEEKDAY}) (?:of|in) (?:this|the) month|last (?P<e>{_WEEKDAY})")
 
-def _weekday(name: str) -> int: return ("mon", "tue", "wed", "thu", "fri", "sat", "sun").index(name[:3])
-
-def _coming(name: str, said: date, days: int = 0) -> When:
-    "The next such weekday after a day, and so many days later."
-    return _day(said + timedelta(days=(_weekday(name) - said.weekday() - 1) % 7 + 1 + days))
-
 # %% ../../nbs/reading/06_times.ipynb #8cf4b13f
-def _from_weekday(plain: str, said: date, ahead: bool) -> When | None:
+def _from_weekday(plain: str, said: date, ahead: bool) -> date | None:
     "A day that is counted from a weekday."
     m = _FROM_WEEKDAY.fullmatch(plain)
     if not m: return None
-    if name := m["before"] or m["before2"]: return _coming(name, said - timedelta(days=15))
+    yesterday, tomorrow = said - timedelta(days=1), said + timedelta(days=1)
+    if name := m["before"] or m["before2"]: return _nth(-2, name, yesterday)
     if name := m["c"] or (m["a"] if (m["on"] or "").endswith("next week") else None):
-        return _day(said + timedelta(days=7 - said.weekday() + _weekday(name)))
-    if m["d"]: return _day(_in_this(-1, m["d"], _month_away(said, 0)))
-    if m["e"]: return _coming(m["e"], said - timedelta(days=8))
-    weeks = number(count) if (count := m["n1"] or m["n2"] or m["n3"] or "a") not in ("a", "an") else 1
+        return _nth(1, name, _nth(1, "mon", tomorrow))
+    if m["d"]: return _nth(-1, m["d"], _month(said).last)
+    if m["e"]: return _nth(-1, m["e"], yesterday)
+    count = m["n1"] or m["n2"] or m["n3"] or "a"
+    weeks = 1 if count in ("a", "an") else number(count)
     if not weeks or weeks != int(weeks): return None
-    if m["f"]: return _coming(m["f"], said - timedelta(days=8 + 7*int(weeks)))
-    return _coming(m["a"] or m["b"], said, (14 if "fortnight" in (m["unit"], m["on"]) else 7)*int(weeks))
+    if m["f"]: return _nth(-1, m["f"], yesterday) - timedelta(weeks=weeks)
+    return _nth(1, m["a"] or m["b"], tomorrow) + timedelta(weeks=weeks*(1 + ("fortnight" in (m["unit"], m["on"]))))
 
 # %% ../../nbs/reading/06_times.ipynb #7c713e6d
 _WHICH = "(?:first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th)"
 _MONTHS = "|".join(MONTHS)
-_OF_MONTH = re.compile(rf"(?:the )?(?P<n>{_WHICH}|\d) (?P<day>{_WEEKDAY}) (?:of|in) "
+_OF_MONTH = re.compile(rf"(?:the )?(?P<n>{_WHICH}|[1-9]) (?P<day>{_WEEKDAY}) (?:of|in) "
                        rf"(?:(?P<which>this|next|the) month|(?P<month>{_MONTHS})\.?(?:,? (?P<year>\d{{4}}))?)")
 _NTH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1}
 
 def _in_this(n: int, weekday: str, month: When) -> date | None:
     "The n-th such weekday of a month; -1: the last one. None: there is none."
-    at, days = month.first, calendar.monthcalendar(month.first.year, month.first.month)
-    found = [at.replace(day=week[_weekday(weekday)]) for week in days if week[_weekday(weekday)]]
-    return found[n - 1 if n > 0 else n] if n <= len(found) else None
+    found = _nth(n, weekday, month.first if n > 0 else month.last)
+    return found if month.first <= found <= month.last else None
 
 # %% ../../nbs/reading/06_times.ipynb #e878b648
-def _weekday_of_month(plain: str, said: date, ahead: bool) -> When | None:
+def _weekday_of_month(plain: str, said: date, ahead: bool) -> date | None:
     "The first, second ... or last such weekday of a month."
     m = _OF_MONTH.fullmatch(plain)
     if not m: return None
     if m["month"]: months = [_in_month(f"{m['month']} {m['year'] or ''}".strip(), said, ahead)]
-    else: months = [_month_away(said, step) for step in ((1,) if m["which"] == "next" else (0, 1 if ahead else -1))]
+    else: months = [_month(said, step) for step in ((1,) if m["which"] == "next" else (0, 1 if ahead else -1))]
     found = [_in_this(_NTH.get(m["n"]) or int(m["n"][0]), m["day"], month) for month in months]
-    return _first(found, said, ahead) if m["which"] == "the" else _day(next(filter(None, found), None))
+    return _first(found, said, ahead) if m["which"] == "the" else next(filter(None, found), None)
 
 # %% ../../nbs/reading/06_times.ipynb #1930f2eb
 # month and day of holidays that have the same day each year
-_FIXED = {name: tuple(map(int, day.split("/"))) for line in """1/1 new year's day; 1/26 australia day
+_FIXED = {name: (int(month), int(day)) for month, day, name in re.findall(r"(\d+)/(\d+) ([^;\n]+)", """
+    1/1 new year's day; 1/26 australia day
     2/14 valentine's(?: day)?; 3/1 st david's day; 3/17 (?:st|saint) patrick's day|paddy's day; 4/25 anzac day
     4/23 (?:st|saint) george's day; 5/1 may day; 6/24 midsummer's day; 7/1 canada day; 7/4 independence day
     7/14 bastille day; 8/15 assumption day; 10/31 halloween; 11/1 all saints'? day; 11/5 bonfire night|guy fawkes
     11/11 armistice day|veterans day; 11/30 (?:st|saint) andrew's day; 12/24 christmas eve; 12/25 christmas(?: day)?
-    12/26 boxing day; 12/31 new year's eve|hogmanay""".split("\n") for day, name in
-    (entry.strip().split(" ", 1) for entry in line.split("; "))}
+    12/26 boxing day; 12/31 new year's eve|hogmanay""")}
 _EASTER = {   # days from Easter Sunday
     "good friday": -2, "easter saturday": -1, "easter(?: sunday| day)?": 0, "easter monday": 1,
     "ash wednesday": -46, "palm sunday": -7, "whit monday": 50, "ascension day": 39, "pentecost": 49}
@@ -257,22 +249,20 @@ def _shortest(pattern: str) -> int: return len(re.sub(r"\(.*\)\?", "", pattern))
 HOLIDAYS = tuple(sorted([*_FIXED, *_EASTER, *_COUNTED], key=_shortest, reverse=True))
 
 # %% ../../nbs/reading/06_times.ipynb #7eb7e354
-def _holiday(plain: str, said: date, ahead: bool) -> When | None:
+def _holiday(plain: str, said: date, ahead: bool) -> date | None:
     "A holiday that has the same day in all of its countries: the last or the next one."
     m = re.fullmatch(rf"(?:last |this |next |coming )*(?P<name>{'|'.join(HOLIDAYS)})(?:,? (?P<year>\d{{4}}))?", plain)
     if not m: return None
-    if m["year"]: return _day(_holiday_in(m["name"], int(m["year"])))
+    if m["year"]: return _holiday_in(m["name"], int(m["year"]))
     return _first((_holiday_in(m["name"], said.year + step) for step in (0, 1 if ahead else -1)), said, ahead)
 
 # %% ../../nbs/reading/06_times.ipynb #f16f901e
 def _holiday_in(name: str, year: int) -> date | None:
     "The day of a holiday in a year."
-    from dateutil.easter import easter
-    def of(table: dict): return next((v for k, v in table.items() if re.fullmatch(k, name)), None)
-    if fixed := of(_FIXED): return _valid(year, *fixed)
-    if (away := of(_EASTER)) is not None: return easter(year) + timedelta(days=away)
-    month, n, weekday = of(_COUNTED)
-    return _in_this(n, weekday, _month(year, month))
+    day = next(day for pattern, day in (_FIXED | _EASTER | _COUNTED).items() if re.fullmatch(pattern, name))
+    if isinstance(day, int): return easter(year) + timedelta(days=day)
+    month, n, *weekday = day
+    return _in_this(n, *weekday, _month(date(year, month, 1))) if weekday else _valid(year, month, n)
 
 # %% ../../nbs/reading/06_times.ipynb #becd0bae
 _ORDINALS = {w: n for n, w in enumerate(
@@ -303,10 +293,9 @@ def resolve(
     text = _bare(words)
     if not text or _HABIT.search(text): return None
     ahead = _looks_ahead(words.lower(), ahead)
-    if found := _distance(text.rstrip("."), said, ahead): return found
-    for way in _WAYS:
-        if found := way(_core(text), said, ahead): return found
-    return None
+    found = _distance(text.rstrip("."), said, ahead)
+    for way in _WAYS: found = found or way(_core(text), said, ahead)
+    return When(found, found) if isinstance(found, date) else found
 
 # %% ../../nbs/reading/06_times.ipynb #04252070
 _UNIT = r"(?:day|week|wk|fortnight|month|mth)s?"

@@ -23,7 +23,7 @@ from .labels import (
     DOMAINS, JUDGED, LOOKS, SMALL, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
     span_vector, stacked, title_spans, tokens_in, tokens_of)
 from .reader import (
-    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, log_odds, message_parts, opened_once, run_graph,
+    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, log_odds, message_parts, opened_once,
     sigmoid, softmax, tagged_spans)
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
@@ -78,10 +78,8 @@ def focus_of(
     others: Sequence[Sequence[int]] = (),    # tokens of other titles
 ) -> list[int]:
     "The focus of each token: 1 for the title, 2 for others, else 0."
-    out = [0]*len(t.ids)
-    for i in (i for other in others for i in other): out[i] = 2
-    for i in at: out[i] = 1
-    return out
+    elsewhere = {i for other in others for i in other}
+    return [1 if i in at else 2*(i in elsewhere) for i in range(len(t.ids))]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #ff415067
 def rectangles(
@@ -119,14 +117,14 @@ def candidates(
     likely = np.where(begins > np.maximum(LEAST, inside), 1, 2*(inside > LEAST))
     sure, maybe = ({(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged_spans(t, tags)}
                    for tags in (shares.argmax(-1), likely))
-    own, text, listed = len(parts) - 1, parts[-1], set()
+    text, listed, out = parts[-1], set(), []
     for k in titles.find(text, slips=True):
-        plain = all(w in STOP_WORDS for w in re.findall(r"\w+", text[k.start:k.end].lower()))
-        if not plain or text[k.start].isupper(): listed.add((own, k.start, k.end))
-    out = []
-    for span in sure | maybe | listed:
-        at, words = tokens_in(t, *span), len(re.findall(r"\w+", parts[span[0]][span[1]:span[2]]))
-        if at and words: out.append(Candidate(*span, tuple(at), span in sure, span in listed, words))
+        plain = STOP_WORDS.issuperset(re.findall(r"\w+", text[k.start:k.end].lower()))
+        if not plain or text[k.start].isupper(): listed.add((len(parts) - 1, k.start, k.end))
+    for part, start, end in sure | maybe | listed:
+        span, words = (part, start, end), len(re.findall(r"\w+", parts[part][start:end]))
+        at = tuple(tokens_in(t, *span))
+        if at and words: out.append(Candidate(*span, at, span in sure, span in listed, words))
     most = sorted(out, key=lambda c: shares[list(c.at), 0].mean())[:MOST]
     return sorted(most, key=lambda c: (c.part, c.start, c.end))
 
@@ -200,32 +198,22 @@ def row_evidence(
     ordinary = n == 1 and words.islower() and words in common_words()
     share, rated = (log_odds(other.share), other.role == "rate") if other else (0., False)
     near = bool(other and other.rating and abs(other.rating - likely_stars(j.stars)) <= .5)
-    numbers = [log_odds(j.roles[1]), log_odds(acts["rate"]), c.listed, ordinary, c.tagged, scored, n > 5,
+    return [*map(float, (log_odds(j.roles[1]), log_odds(acts["rate"]), c.listed, ordinary, c.tagged, scored, n > 5,
                j.roles[0] < .1, log_odds(j.roles[2:].max()), log_odds(rates), share*rated, share*(not rated),
                other is None,
-               *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near]
-    return [*map(float, numbers)]
+               *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near))]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
 class TitleReader(Encoded):
     "Reads messages to a recommender. Threads may share one."
     file, reads, known = "title_reader.safetensors", (*TITLE_HEADS, *SMALL), Reader.known
+    inputs = staticmethod(rectangles)
 
     def network(self, weights: Path, heads: Iterable[str]) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
         from memkit.reading.training import load_titles
         t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]
         return load_titles(weights), rectangles(t, [*map(focus_of, t)])
-
-# %% ../../nbs/reading/09_title_reader.ipynb #0dba2ea5
-@patch
-def states(
-    self: TitleReader,
-    rows: Sequence[TitleTokens],
-    focus: Sequence[Sequence[int]],
-) -> tuple[np.ndarray, np.ndarray]:
-    "The vectors of all tokens [n, tokens, 384], and the mean of each text [n, 384]."
-    return run_graph(self.graph, rectangles(rows, focus))
 
 # %% ../../nbs/reading/09_title_reader.ipynb #33de8a11
 def load_title_reader() -> TitleReader:
@@ -254,8 +242,7 @@ def joint_acts(own: np.ndarray, other: TitleReading) -> dict[str, float]:
     "Probability of each act: the mean of both readers, in log-odds (ours)."
     return {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
 
-def _overlap(m: Mention, j: JudgedTitle, parts: Sequence[str]) -> bool:
-    c = j.where
+def _overlap(m: Mention, c: Candidate, parts: Sequence[str]) -> bool:
     return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
 
 # %% ../../nbs/reading/09_title_reader.ipynb #e35e0ce0
@@ -266,7 +253,7 @@ def both(
     parts: Sequence[str],
 ) -> tuple[float, dict[str, float], Mention | None]:
     "What both readers say beside the judged title itself: the second to fourth argument of `row_evidence`."
-    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j, parts)), None)
+    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j.where, parts)), None)
 
 # %% ../../nbs/reading/09_title_reader.ipynb #7b8be0de
 @patch
@@ -298,33 +285,28 @@ def _mention(self: TitleReader, j: JudgedTitle, titles: Sequence[tuple[int, int]
     found = score_evidence(j, titles, text)
     fits = self.small("scored", [numbers for _, numbers in found]) if found else np.zeros(1)
     said = bool(fits.max() > .5)
-    stars = found[int(fits.argmax())][0] if said else likely_stars(j.stars)
-    role = JUDGED[1 + int(j.roles[1:].argmax())]
-    share = float(j.roles[1:].max())
-    if role == "rate": share = float(self.small("kept", [row_evidence(j, *said_by, said, text)])[0])
-    words = text[c.start:c.end].strip(AROUND)
-    rating = stars if role == "rate" else None
-    return Mention(words, c.start, c.end, role, share, j.domain, rating, said, c.part < len(parts) - 1, j.domain_share)
+    role, share, stars = JUDGED[1 + int(j.roles[1:].argmax())], float(j.roles[1:].max()), None
+    if role == "rate":
+        share = float(self.small("kept", [row_evidence(j, *said_by, said, text)])[0])
+        stars = found[int(fits.argmax())][0] if said else likely_stars(j.stars)
+    return Mention(text[c.start:c.end].strip(AROUND), c.start, c.end, role, share, j.domain, stars, said,
+                   c.part < len(parts) - 1, j.domain_share)
 
 # %% ../../nbs/reading/09_title_reader.ipynb #6f714ae7
 @lru_cache(256)      # detector and updater ask for the same message
-def _read(self: TitleReader, text: str, before: str) -> TitleReading:
+def _read(self: TitleReader, text: str, before: str = "") -> TitleReading:
+    "What a message to a recommender does, and the titles in it; `before`: what the assistant said last (ours)."
     parts = message_parts(text, before)
     (kept, own), other = self.seen(parts), load_reader().titles(text, before)
-    spans = lambda part: [(j.where.start, j.where.end) for j in kept if j.where.part == part]
-    mentions = tuple(self._mention(j, spans(j.where.part), parts, both(j, own, other, parts)) for j in kept)
-    named = [m for m in other.mentions if m.role in ("like", "not") and not any(_overlap(m, k, parts) for k in kept)]
-    mentions = tuple(sorted((*mentions, *named), key=lambda m: (not m.before, m.start)))
-    return TitleReading(acts=joint_acts(own, other), mentions=mentions, domain=other.domain, audience=other.audience)
+    mentions = [m for m in other.mentions
+                if m.role in ("like", "not") and not any(_overlap(m, j.where, parts) for j in kept)]
+    for j in kept:
+        spans = [(k.where.start, k.where.end) for k in kept if k.where.part == j.where.part]
+        mentions.append(self._mention(j, spans, parts, both(j, own, other, parts)))
+    mentions.sort(key=lambda m: (not m.before, m.start))
+    return TitleReading(joint_acts(own, other), tuple(mentions), other.domain, other.audience)
 
-@patch
-def titles(
-    self: TitleReader,
-    text: str,
-    before: str = "",   # what the assistant said last
-) -> TitleReading:
-    "What a message to a recommender does, and the titles in it (ours)."
-    return _read(self, text, before)
+TitleReader.titles = _read
 
 @patch
 def acts(self: TitleReader, text: str, before: str = "") -> dict[str, float]:

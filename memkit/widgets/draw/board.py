@@ -9,7 +9,7 @@ __all__ = ['Band', 'TALL', 'WIDTH', 'LEFT', 'Row', 'Column', 'Board', 'as_cells'
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import pairwise
 
 from fastcore.basics import patch
 
@@ -30,10 +30,16 @@ class Row:
     parts: Mapping[str, float] = field(default_factory=dict)   # its bar: shares of it by name, 0..1 together
     mark: float | None = None   # a line across the bar, 0..1
     boxes: int = 0     # the bar is so many boxes; 0: one bar
+    start: float = 0   # where the bar begins, 0..1
+    ink: str = "blue"  # of a bar with one part
     gone: bool = False # it isn't there any more
     lit: bool = False  # it stands out: it was chosen, or shown
     into: str = ""     # what it became, or what took its place
 
+    @property
+    def bare(self) -> bool:
+        "Is there nothing but its text?"
+        return not (self.parts or self.was or self.how or self.note or self.why)
     @property
     def told(self) -> str:
         "The row in words."
@@ -52,14 +58,16 @@ class Column:
     cards: bool = False   # a card for each row; False: a line
     width: float = 1.     # of its band, beside the other columns
     split: float = .5     # of a line: what its text may take
+    bar: float = 0        # pixels of a bar; 0: as it suits a line or a card
     ink: str = "blue"
     measure: str = ""     # what the notes of its rows begin with, such as trust
+    ranked: bool = False  # its rows stay in their order, and all of them are told
 
     @property
     def told(self) -> str:
         "What a reader should hear: what happened, and of what only happened all of it."
         head = f"{self.name}, {self.note}" if self.note else self.name
-        return listed(head, [r.told for r in self.rows if r.how or not r.key] or ["nothing new"])
+        return listed(head, [r.told for r in self.rows if r.how or not r.key or self.ranked] or ["nothing new"])
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #e5e0f113
 Band = Sequence[Column] | Callable[[Scene, float], float]   # columns side by side; or what draws itself from y on
@@ -128,170 +136,143 @@ def _ink(r: Row) -> str:
     "The colour of what happened: a row that only moved on isn't lost."
     return "red" if r.how in _BAD or r.how.startswith("-") or r.gone and not r.lit else "deep"
 
-def _bar(s: Scene, x: float, y: float, w: float, r: Row) -> float:
-    "The bar of a row, in boxes or in parts; where the next thing begins."
-    total = min(1., max(0., sum(r.parts.values())))
+def _bar(s: Scene, x: float, y: float, w: float, r: Row):
+    "The bar of a row, in boxes or in parts."
     told = "; ".join(f"{name} {value:.3g}" for name, value in r.parts.items())
-    if r.boxes:
-        for i in range(r.boxes): s.bar(x + 15*i, y - 6, 12, 12, max(0., min(1., r.boxes*total - i)), title=told)
-        return x + 15*r.boxes + 6
+    for i in range(r.boxes):
+        s.bar(x + 15*i, y - 6, 12, 12, max(0., min(1., r.boxes*sum(r.parts.values()) - i)), title=told)
+    if r.boxes: return
     s.bar(x, y - 5, w, 10, 0, mark=r.mark, title=told)
-    for (name, value), ink in zip(r.parts.items(), _SHARES if len(r.parts) > 1 else ("blue",)):
+    x += w*r.start
+    for (name, value), ink in zip(r.parts.items(), _SHARES if len(r.parts) > 1 else (r.ink,)):
         part = w*min(max(value, 0.), 1.)
         s.box(x, y - 5, part, 10, ink, f"{name} {value:.3g}", radius=1)
         x += part
-    return x + w*(1 - total) + 8
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #cb3dddd0
-def _notes(s: Scene, x: float, y: float, end: float, r: Row):
-    "What held, what holds, what happened, and why, as far as there is room."
-    if r.how:
-        s.text(end, y, r.how, 13, True, _ink(r), "right", width=end - x)
-        end -= width_of(r.how, 13, True) + 8
+def _apart(r: Row, bar: float) -> tuple[float, float]:
+    "Pixels of a row's bar, and of what stands in one line with its note."
+    drawn = (15*r.boxes + 6 if r.boxes else bar + 8) if r.parts else 0
+    beside = sum(width_of(text, 13, text is r.how) + 8 for text in (r.was, r.how) if text)
+    return drawn, drawn + beside
+
+def _reason(r: Row, w: float, bar: float) -> list[str]:
+    "What holds and why, in two lines at most."
+    return wrap("; ".join(filter(None, (r.note, r.why))), max(30, w - _apart(r, bar)[1]), 2, 13)
+
+def _notes(s: Scene, x: float, y: float, w: float, r: Row, bar: float):
+    "The bar, what held, what holds and why; what happened stands on the right."
+    end, lines = x + w, _reason(r, w, bar)
+    if r.parts: _bar(s, x, y, bar, r)
+    x += _apart(r, bar)[0]
+    s.text(end, y, r.how, 13, True, _ink(r), "right", width=max(1, end - x))
     if r.was:
-        s.text(x, y, r.was, 13, colour="red", struck=True, width=end - x)
+        s.text(x, y, r.was, 13, colour="red", struck=True, width=max(1, end - x))
         x += width_of(r.was, 13) + 8
-    bold = r.lit and not r.key
-    s.text(x, y, r.note, 13, bold, "ink" if r.key or r.lit else "soft", width=max(1, end - x))
-    if r.note: x += width_of(r.note, 13, bold) + 10
-    if r.why and end - x > 30: s.text(x, y, r.why, 13, colour=_ink(r) if r.gone else "soft", width=end - x)
+    ink = _ink(r) if r.gone else "ink" if r.key or r.lit else "soft"
+    for i, line in enumerate(lines): s.text(x, y + 17*i, line, 13, colour=ink)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #77d16546
-def _lines(r: Row, w: float, split: float) -> int:
-    "Lines below the first: two at most, for a reason that has no room beside it."
-    beside = w*(1 - split) - 130*bool(r.parts) - width_of(r.note + r.how, 13) - 20
-    return 0 if not r.why or width_of(r.why, 13) <= beside else len(wrap(r.why, w - 20, 2, 13))
-
 def _fitted(c: Column, w: float) -> Column:
     "The column, with as much of a line for its texts as they need and what stands behind them leaves."
-    rows = [] if c.cards else [(r, _lines(r, w, c.split)) for r in c.rows[:28] if not r.into]
-    rows = [(r, below) for r, below in rows if r.note or r.parts or r.how or r.why and not below]
-    if not rows: return c
-    need = max(16 + 8*bool(r.key) + 104*bool(r.label) + width_of(r.text, 14, r.lit) for r, _ in rows)
-    behind = max(width_of(r.was + r.note + r.how, 13, True) + 24 + 110*bool(r.parts)
-                 + (0 if below else width_of(r.why, 13) + 30) for r, below in rows)
-    return replace(c, split=max(c.split, min(need, w - behind)/w))
+    rows = [r for r in c.rows[:_MOST] if not (r.into or r.bare)]
+    bar = c.bar or (34 if c.cards else min(120, .32*w*(1 - c.split)))
+    need = max((16 + 8*bool(r.key) + 104*bool(r.label) + width_of(r.text, 14, r.lit) for r in rows), default=0)
+    behind = max((_apart(r, bar)[1] + width_of(r.note + r.why, 13) + 24 for r in rows), default=0)
+    return replace(c, bar=bar, split=max(c.split, min(need, w - behind)/w))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #455f94bd
 def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row as a line; where the next one begins."
-    below, text_at, end = _lines(r, w, c.split), x + 8*bool(r.key) + 104*bool(r.label), x + w - 8*bool(r.key)
-    if r.key: s.box(x, y, w, 23, "card", r.text, edge=("red" if r.gone else c.ink) if r.how else "line", dashed=r.gone)
-    if r.label: s.text(x, y + 12, r.label, 13, colour="soft", width=100)
-    beside = x + w*c.split if r.note or r.parts or r.how or r.why and not below else end
-    s.text(text_at, y + 12, r.text, 14, r.lit, "soft" if r.gone else "ink", width=beside - text_at - 8, struck=r.gone)
-    at = _bar(s, beside, y + 12, min(120, .32*w*(1 - c.split)), r) if r.parts else beside
-    _notes(s, at, y + 12, end, replace(r, why="") if below else r)
-    if below: s.paragraph(text_at, y + 30, r.why, w - 20, 2, 13, 17, colour="red" if r.gone else "soft")
-    return y + 22 + 4*bool(r.key) + 17*below + 6*bool(below)
-
-# %% ../../../nbs/widgets/draw/02_board.ipynb #fd883d3d
-def _foot(r: Row, w: float) -> bool:
-    "Is there room for everything in one line below a card's text?"
-    bar = (15*r.boxes or 42)*bool(r.parts)
-    return bar + width_of(r.was + r.note + r.how, 13, True) + 24 <= w - 16
-
-def _folded(r: Row, w: float, room: float) -> tuple[Row, list[str]]:
-    "A row with what fits in the line below a narrow card's text, and the lines after it."
-    note, _, rest = r.note.partition("; ")
-    if w >= 280: return r, []
-    if r.gone and not r.note and width_of(r.why, 13) > room - width_of(r.how, 13, True):
-        why, *more = wrap(r.why, room, 2, 13)
-        return replace(r, why=why, how=""), more     # the reason says what happened
-    bar = (15*r.boxes + 6 if r.boxes else 42)*bool(r.parts)
-    return (replace(r, note=note), [rest]) if rest and width_of(r.note, 13) > room - bar else (r, [])
+    pad = 8*bool(r.key)
+    left, end = x + pad + 104*bool(r.label), x + w - pad
+    beside = end if r.bare else x + w*c.split
+    high = 22 + 4*bool(r.key) + 17*(len(_reason(r, end - beside, c.bar)) - 1)
+    edge = "line" if not r.how else "red" if r.gone else c.ink
+    if r.key: s.box(x, y, w, high - 3, "card", r.text, edge=edge, dashed=r.gone)
+    s.text(x + pad, y + 12, r.label, 13, colour="soft", width=100)
+    s.text(left, y + 12, r.text, 14, r.lit, "soft" if r.gone else "ink", width=beside - left - 8, struck=r.gone)
+    _notes(s, beside, y + 12, end - beside, r, c.bar)
+    return y + high
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #4be18b9e
 def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
-    "A row as a card; where the next one begins."
-    left, bold, told = 42 if r.label else 8, r.lit and not r.gone, r.told
-    r, rest = _folded(r, w, w - left - 8)
-    apart = bool(r.how) and (bool(rest) or not _foot(r, w))
-    lines = wrap(r.text, w - left - 8, 2 if w < 280 else 1, 13 if w < 280 else 14, bold)
-    high, top = 26 + 17*(len(lines) + apart + len(rest)), 13 + 17*apart
-    edge = "line" if r.gone else c.ink if r.how or r.lit else "line"
-    s.box(x, y, w, high, "paper" if r.gone or r.why and not r.how else "card", told, edge=edge, dashed=r.gone)
+    "A row as a card; where the next one begins. In a narrow one, what happened has a line of its own."
+    left, told, size, bold = x + (42 if r.label else 8), r.told, 13 if w < 280 else 14, r.lit and not r.gone
+    room, apart, edge = x + w - 8 - left, bool(r.how) and w < 280, c.ink if not r.gone and (r.how or r.lit) else "line"
+    lines, ground = wrap(r.text, room, 2, size, bold), "paper" if r.gone or r.why and not r.how else "card"
+    how, r = r.how, replace(r, how="") if apart else r
+    high = 9 + 17*(len(lines) + apart + len(_reason(r, room, c.bar)))
+    s.box(x, y, w, high, ground, told, edge=edge, dashed=r.gone)
     if r.label:
         s.box(x, y, 34, high, c.ink)
         s.text(x + 17, y + high/2, r.label, 14, True, "on" if c.ink in ("blue", "deep") else "ink", "center")
-    if apart: s.text(x + left, y + 12, r.how, 13, True, _ink(r), width=w - left - 8)
+    if apart: s.text(left, y + 12, how, 13, True, _ink(replace(r, how=how)), width=room)
+    top = y + 13 + 17*apart
     for i, line in enumerate(lines):
-        s.text(x + left, y + top + 17*i, line, 13 if w < 280 else 14, bold, "soft" if r.gone else "ink",
-               struck=r.gone and not r.lit)
-    foot, at = y + high - 12 - 17*len(rest), x + left
-    for i, line in enumerate(rest, 1): s.text(at, foot + 17*i, line, 13, colour=_ink(r) if r.gone else "ink")
-    if r.parts: at = _bar(s, at, foot, 34, r)
-    _notes(s, at, foot, x + w - 8, replace(r, how="") if apart else r)
+        s.text(left, top + 17*i, line, size, bold, "soft" if r.gone else "ink", struck=r.gone and not r.lit)
+    _notes(s, left, top + 17*len(lines), room, r, c.bar)
     return y + high + 5
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #7b6460e2
-def _boxed(s: Scene, x: float, y: float, w: float, text: str, note: str, ink: str, gone: bool = False):
-    s.box(x, y, w, 56, "paper" if ink == "faint" else "card", text, edge=ink, dashed=ink == "faint")
-    s.paragraph(x + 8, y + 12, text, w - 16, 2, 13, 16, struck=gone, colour="soft" if gone else "ink")
-    s.text(x + 8, y + 46, note, 13, colour="soft", width=w - 16)
-
 def _arrow(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row that became another one, or gave way to it; where the next one begins."
-    wide, ink = .435*w, "red" if r.gone else "deep"
-    right, to = x + w - wide, y + 28 if r.gone else y + 59
-    _boxed(s, x, y, wide, r.text, r.label, "red" if r.gone else "faint", r.gone)
-    if not r.gone: _boxed(s, x, y + 62, wide, r.into, "was there", c.ink)
-    for at in (y + 28,) if r.gone else (y + 28, y + 90): s.move(x + wide + 3, at, right - 3, to, ink)
-    _boxed(s, right, to - 28, wide, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
-    y += 70 if r.gone else 132
+    wide, ink, to = .435*w, "red" if r.gone else "deep", y + 28 if r.gone else y + 59
+    def boxed(x: float, y: float, text: str, note: str, edge: str, struck: bool = False):
+        plain = edge == "faint"
+        s.box(x, y - 28, wide, 56, "paper" if plain else "card", text, edge=edge, dashed=plain)
+        s.paragraph(x + 8, y - 16, text, wide - 16, 2, 13, 16, struck=struck, colour="soft" if struck else "ink")
+        s.text(x + 8, y + 18, note, 13, colour="soft", width=wide - 16)
+    came = [(r.text, r.label)] if r.gone else [(r.text, r.label), (r.into, "was there")]
+    for i, (text, note) in enumerate(came):
+        at = y + 28 + 62*i
+        boxed(x, at, text, note, "red" if r.gone else (c.ink if i else "faint"), r.gone)
+        s.move(x + wide + 3, at, x + w - wide - 3, to, ink)
+    boxed(x + w - wide, to, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
+    y += 8 + 62*len(came)
     return s.paragraph(x, y, f"Why: {r.why}", w, 2, 13, 17, colour=ink) if r.why else y
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ef15b1bb
 def _draw_row(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row in one of the three forms; where the next one begins."
-    if r.into: return _arrow(s, c, r, x, y, w)
-    draw = _card if c.cards else _line
-    if not r.key or r.gone: return draw(s, c, r, x, y, w)
-    with s.group(x, y, r.key): high = draw(s, c, r, 0, 0, w)
-    return y + high
+    draw = _arrow if r.into else _card if c.cards else _line
+    if r.into or r.gone or not r.key: return draw(s, c, r, x, y, w)
+    with s.group(x, y, r.key): return y + draw(s, c, r, 0, 0, w)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #893cd506
-def _pitch(n: int, w: float, room: float) -> int:
-    "Pixels from cell to cell, the largest that fits."
-    return next((p for p in (14, 10, 7, 5) if 22 + p*-(-n//int(w//p)) <= room), 5)
-
 def as_cells(
     s: Scene, x: float, y: float, w: float,
     things: Sequence[tuple[str, float]],  # what each is called, and how far its cell is filled, 0..1
     room: float,                          # pixels down to where it must end
 ) -> float:                               # where the next thing begins
-    "A cell for each of many things (ours)."
-    if not things: return y
-    p = _pitch(len(things), w, room)
-    size, across = p - max(1, p//5), int(w//p)
-    rows = min(-(-len(things)//across), max(1, int((room - 22)//p)))
+    "A cell for each of many things, as large as the room allows (ours)."
+    pitch = next((p for p in (14, 10, 7, 5) if 22 + p*-(-len(things)//int(w//p)) <= room), 5)
+    size, across = pitch - max(1, pitch//5), int(w//pitch)
+    rows = min(-(-len(things)//across), max(1, int((room - 22)//pitch)))
     s.text(x, y + 8, f"and {len(things):,} more", 13, colour="soft")
     full = []
     for i, (title, share) in enumerate(things[:rows*across]):
-        left, top, high = x + p*(i % across), y + 20 + p*(i//across), size*min(max(share, 0.), 1.)
+        left, top, high = x + pitch*(i % across), y + 20 + pitch*(i//across), size*min(max(share, 0.), 1.)
         s.box(left, top, size, size, "card", title, edge="line", radius=1)
         full.append((left, top + size - high, size, high))
     s.fill(full)
-    return y + 22 + p*rows
+    return y + 22 + pitch*rows
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #d43cd0fb
-def _heights(c: Column, w: float) -> list[float]:
-    "The height of each row, drawn where nobody sees it."
-    apart, c = Scene(WIDTH, 1, "measured, and not shown"), _fitted(c, w)
-    return [_draw_row(apart, c, r, 0, 0, w) for r in c.rows[:28]] + [26.]*max(0, len(c.rows) - 28)
+_MOST = 28   # rows of a column that may have room
 
 def _ordered(c: Column) -> Column:
     "Of what is there: what happened, or stands out, first; what is gone last."
-    if not all(r.key for r in c.rows): return c
+    if c.ranked or not all(r.key for r in c.rows): return c
     return replace(c, rows=sorted(c.rows, key=lambda r: 0 if r.how or r.lit else 1 + r.gone))
 
-def _rest(c: Column) -> int:
+def _rest(c: Column, shown: int) -> int:
     "Pixels for the rows without room: cells, or their number."
-    return 54 if any(r.parts for r in c.rows) else 22
+    return 0 if shown >= len(c.rows) else 54 if any(r.parts for r in c.rows) else 22
 
 def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     "Where each column begins, and how wide it is."
-    gap = 30 if len(band) == 2 else 14
+    gap = 46 if any(c.ranked for c in band) else 30 if len(band) == 2 else 14
     out, x, room = [], float(LEFT), _FULL - gap*(len(band) - 1)
     for c in band:
         w = room*c.width/sum(c.width for c in band)
@@ -300,12 +281,12 @@ def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     return out
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #37d2e438
-def _wish(band: Band, most: int | None = None) -> float:
-    "Pixels that a band would take, with at most so many rows in a column."
-    if callable(band): return band(Scene(WIDTH, 1, "measured, and not shown"), 0)
+def _wish(band: Band, most: int = _MOST) -> float:
+    "Pixels that a band would take, with at most so many rows in a column: drawn where nobody sees it."
+    s = Scene(WIDTH, 1, "measured, and not shown")
+    if callable(band): return band(s, 0)
     def of(c: Column, w: float) -> float:
-        some = c.rows[:most]
-        return _HEAD + (sum(_heights(replace(c, rows=some), w)) + _rest(c)*(len(some) < len(c.rows)) or 22)
+        return _column(s, replace(c, rows=c.rows[:most]), 0, 0, w, 1e6)[0] + _rest(c, most)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
@@ -316,29 +297,33 @@ def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> t
     s.text(x, y + 14, name, 15, True)
     s.legend(x + named, y + 14, dict(zip(next((r.parts for r in c.rows if len(r.parts) > 1), ()), _SHARES)))
     s.text(x + w, y + 14, c.note, 13, colour="soft", align="right", width=max(1, w - named))
-    c, bottom, y, high, at = _fitted(c, w), y + room, y + _HEAD, list(accumulate(_heights(c, w))), {}
-    fits = (n for n in range(len(high), 0, -1) if y + high[n - 1] + _rest(c)*(n < len(high)) <= bottom)
-    n = next(fits, min(1, len(high)))
-    for r in c.rows[:n]:
-        if r.key: at[r.key] = y
-        y = _draw_row(s, c, r, x, y, w)
-    rest = c.rows[n:]
-    if not c.rows: s.text(x, y + 10, "nothing", 14, colour="soft"); y += 22
-    elif any(r.parts for r in rest):
-        y = as_cells(s, x, y, w, [(r.told, sum(r.parts.values())) for r in rest], bottom - y)
-    elif rest: s.text(x, y + 8, f"and {len(rest):,} more", 13, colour="soft"); y += 20
-    return y, at
+    c, bottom, tops = _fitted(c, w), y + room, [(len(s._parts), y + _HEAD)]   # before each row, and after the last
+    for r in c.rows[:_MOST]:
+        end = _draw_row(s, c, r, x, tops[-1][1], w)
+        tops.append((len(s._parts), end))
+    while len(tops) > 2 and tops[-1][1] + _rest(c, len(tops) - 1) > bottom: tops.pop()
+    drawn, y = tops[-1]
+    del s._parts[drawn:]
+    return _foot(s, c.rows[len(tops) - 1:] if c.rows else None, x, y, w, bottom), {
+        r.key: top for r, (_, top) in zip(c.rows, tops[:-1]) if r.key}
+
+def _foot(s: Scene, rest: Sequence[Row] | None, x: float, y: float, w: float, bottom: float) -> float:
+    "What stands below the rows that had room; None: there are no rows at all."
+    if rest and any(r.parts for r in rest):
+        return as_cells(s, x, y, w, [(r.told, sum(r.parts.values())) for r in rest], bottom - y)
+    s.text(x, y + 9, "nothing" if rest is None else f"and {len(rest):,} more" if rest else "", 13, colour="soft")
+    return y + (22 if rest is None or rest else 0)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #0367d64c
 def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
-    "A band of columns, with an arrow from where a row was to where it is now."
-    found = [_column(s, c, x, y, w, room) for c, (x, w) in zip(band, _widths(band))]
-    for (c, (x, w)), (_, at) in zip(zip(band, _widths(band)), found):
+    "A band of columns; a row that stands in the next one too is joined to it, by an arrow where it went there."
+    found = [(c, x, w, *_column(s, c, x, y, w, room)) for c, (x, w) in zip(band, _widths(band))]
+    for (c, x, w, _, at), (_, to, _, _, there) in pairwise(found):
         for r in c.rows:
-            for (to, _), (_, there) in zip(_widths(band), found):
-                if r.gone and r.key in at and r.key in there and to > x:
-                    s.move(x + w + 1, at[r.key] + 20, to - 1, there[r.key] + 20)
-    return max(end for end, _ in found)
+            if r.key not in at or r.key not in there: continue
+            if r.gone: s.move(x + w + 1, at[r.key] + 20, to - 1, there[r.key] + 20)
+            else: s.line(x + w + 1, at[r.key] + 12, to - 1, there[r.key] + 12, "deep" if r.lit else "faint", 1 + 2*r.lit)
+    return max(end for _, _, _, end, _ in found)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ed0176b8
 def draw_board(

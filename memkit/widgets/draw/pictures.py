@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'answer_citations', 'name_of', 'shown_cosine', 'duration',
-           'memories_of', 'Cut', 'groups', 'cuts', 'budget_words', 'draw_budget', 'budget', 'of_kind',
+           'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget', 'of_kind',
            'shown_candidates', 'draw_thresholds', 'ranking', 'ranks', 'seconds', 'clause_lines', 'answered_by',
            'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited',
            'considered_rows', 'report', 'write_report']
@@ -102,7 +102,9 @@ def cuts(
 _INKS = {"documents": ("green", "ink"), "memories": ("orange", "ink"), "residual": ("blue", "on"),
          "user-question": ("orange", "ink"), "llm-response": ("deep", "on")}   # of a group, and of letters on it
 
-def _section_name(s: Section) -> str: return name_of(s.hit.item) if s.hit else s.name
+def section_name(s: Section) -> str:
+    "What a section of a prompt is called."
+    return name_of(s.hit.item) if s.hit else s.name
 
 def _cut_words(c: Cut) -> str:
     return f"{c.section.tokens:,} tokens, " + (f"{c.missed:,} too many" if c.missed > 0 else "left out")
@@ -110,7 +112,7 @@ def _cut_words(c: Cut) -> str:
 def budget_words(turn: Turn) -> str:
     "The prompt and what was cut, in sentences."
     parts = "; ".join(f"{name} {sum(s.tokens for s in of):,}" for name, of in groups(turn).items())
-    lost = listed("No room", [f"{quotation(_section_name(c.section), 60)} ({_cut_words(c)})" for c in cuts(turn)], 5)
+    lost = listed("No room", [f"{quotation(section_name(c.section), 60)} ({_cut_words(c)})" for c in cuts(turn)], 5)
     free = max(0, turn.budget - turn.prompt_tokens)
     return f"The prompt takes {turn.prompt_tokens:,} of {turn.budget:,} tokens: {parts}; free {free:,}.{lost}"
 
@@ -119,7 +121,7 @@ def _draw_cuts(s: Scene, lost: Sequence[Cut], y: float, most: int) -> float:
     "What had no room: the first, and how many more; where the next one would stand."
     for i, c in enumerate(lost[:most], 1):
         more = f", and {len(lost) - most} more" if i == most < len(lost) else ""
-        name = cut_to_width(f"no room: {_section_name(c.section)}", 430 - width_of(more, 13), 13)
+        name = cut_to_width(f"no room: {section_name(c.section)}", 430 - width_of(more, 13), 13)
         s.text(LEFT, y, name + more, 13, colour="red")
         s.text(WIDTH - LEFT, y, _cut_words(c), 13, colour="red", align="right")
         y += 18
@@ -140,7 +142,7 @@ def draw_budget(
         ink, on = ("card", "ink") if name == "free" else _INKS.get(name, ("mauve", "ink") if i else ("navy", "on"))
         for p in of:
             w, mark = p.tokens*room/max(turn.budget, turn.prompt_tokens, 1), marks.get(key(p.hit), "") if p.hit else ""
-            s.box(x, y + 26, w, 20, ink, f"{_section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
+            s.box(x, y + 26, w, 20, ink, f"{section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
             if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)

@@ -398,8 +398,8 @@ def test_the_adapter_panel(served):
     assert panel.error == "" and panel.scene.words.startswith("Asked “<When>?”") and "<When" not in panel.scene.svg()
     assert "weights at 0 of their strength" in panel.scene.words
     panel.set({"question": "How much?", "strength": 1.})
-    assert panel.error == "" and "against no weights" in panel.scene.words
+    assert panel.error == "" and "Against no weights" in panel.scene.words
     panel.set({"others": True})
-    assert "against no weights" in panel.scene.words        # nobody else is there
+    assert "Against no weights" in panel.scene.words        # nobody else is there
     assert panel.scene.caption.endswith("of 1 user.")
     with pytest.raises(ValueError, match="one question"): explore_adapters(served, ["ann"], {})

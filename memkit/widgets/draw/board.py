@@ -335,13 +335,14 @@ def written(
 
 def draw_board(
     b: Board,
+    caption: str = "",   # the line below the picture; '': the board's own
 ) -> Scene:
     "A board as one picture (ours)."
-    s = Scene(WIDTH, 1, b.words, b.caption)
+    s = Scene(WIDTH, 1, b.words, caption or b.caption)
     y = s.paragraph(LEFT, 22, b.title, 480 if b.note else _FULL, 2, 18, 23, bold=True) + 3
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     for who, text in b.said:
-        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft").paragraph(LEFT + 68, y, text, 650, 3, step=20)
+        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft", width=66).paragraph(LEFT + 68, y, text, 650, 3, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
     least, wish = [_wish(band, 2) for band in bands], [_wish(band) for band in bands]
     spare = TALL - y - 10*len(bands) - sum(map(min, least, wish))

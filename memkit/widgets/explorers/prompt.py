@@ -26,7 +26,7 @@ from ...turn.prompt import Piece, fit
 from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
 from ..draw.pictures import answer_citations, key, ranking, section_name
 from ..draw.scene import (
-    CAPTION, Panel, Scene, all_given, field, given, many, menu, one_line, press_button, short, slider, tick)
+    Panel, Scene, all_given, field, given, many, menu, one_line, press_button, short, slider, tick)
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #b3bcb6c4
 def repack(
@@ -194,10 +194,9 @@ def draw_fusion(
         rows = [(n, docs[i], docs[i].id in good) for n, i in enumerate(order[:_PLACES], 1)]
         return ranking(name.capitalize(), rows, how="✓", note=f"{len(order)} found", width=1.2 if name == "fused" else 1)
     told = told_worth(dict(zip(orders, values)))
-    s = draw_board(Board(title=f"“{short(query, 160)}”", said=[("Fused", f"{how}")], more=told,
-                         bands=[[column(*of) for of in orders.items()], written(told + "  ✓ labelled as relevant"*bool(good))]))
-    s.caption = short(told, CAPTION)
-    return s
+    below = written(told + "  ✓ labelled as relevant"*bool(good))
+    return draw_board(Board(title=f"“{short(query, 160)}”", said=[("Fused", f"{how}")], more=told,
+                            bands=[[column(*of) for of in orders.items()], below]), told)
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #0ad46ff9
 def _labels(retriever: FusedRetriever, judged: Mapping[str, int] | Collection[str]):

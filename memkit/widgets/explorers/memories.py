@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'MemoryMoment', 'parse_life', 'script_of', 'Point', 'walk', 'fall',
-           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'percent_shown', 'MemoryMap',
-           'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
+           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'free_place', 'MemoryMap', 'memory_map',
+           'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #f664c6f2
 import re
@@ -25,7 +25,7 @@ from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_d
 from ...records import Memory
 from ..draw.scene import (
     Panel, Scene, all_given, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
-from .lesson import Axes, Bar, bars
+from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
@@ -380,6 +380,11 @@ class Plane:
     directions: np.ndarray      # [2, dim]
     shown: tuple[float, float]  # share of the variance along each, 0..1
 
+    @property
+    def percent(self) -> int:
+        "What it shows of the variance: the sum of the two numbers as they are written."
+        return sum(round(100*share) for share in self.shown)
+
     def places(self, vectors: np.ndarray) -> np.ndarray:   # [..., 2]
         "Where vectors stand on the plane."
         return (vectors - self.centre) @ self.directions.T
@@ -397,11 +402,19 @@ def plane(
     across, up = np.clip(two/max(values.sum(), 1e-12), 0, 1)*some
     return Plane(np.mean(vectors, 0), directions*some[:, None], (float(across), float(up)))
 
-def percent_shown(
-    shown: tuple[float, float],
-) -> int:
-    "What a plane shows of the variance: the sum of the two numbers as they are written."
-    return sum(round(100*share) for share in shown)
+def free_place(
+    at: tuple[float, float],   # where a sign would stand
+    half: float,               # of its width, pixels
+    taken: list[tuple[float, float, float]],   # of each sign that is there: x, half its width, y; the new one is added
+    top: float = 0, foot: float = 1e6,
+) -> tuple[float, float] | None:   # None: there is no room
+    "The place, or one beside it, where a sign touches none that is there."
+    for dx, dy in ((0, 0), (0, -17), (0, 17), (17, 0), (-17, 0), (0, -34), (0, 34), (34, 0), (-34, 0)):
+        x, y = at[0] + dx, min(max(at[1] + dy, top), foot)
+        if not any(abs(x - a) < half + b and abs(y - c) < 16 for a, b, c in taken):
+            taken.append((x, half, y))
+            return x, y
+    return None
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #631dbed9
 @dataclass(frozen=True, eq=False)
@@ -469,7 +482,7 @@ def map_words(
     names, (across, up) = [x.kind for x in m.memories], m.plane.shown
     kinds = ", ".join(f"{names.count(k)} {one_line(k)}" for k in m.kinds[:8])
     told = [f"{many(len(names), 'memory', 'memories')}: {kinds}.",
-            f"The map shows {percent_shown(m.plane.shown)}% of their variance ({across:.0%} across, {up:.0%} up), so "
+            f"The map shows {m.plane.percent}% of their variance ({across:.0%} across, {up:.0%} up), so "
             "what looks near may be far."]
     if not near: return told
     rows = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
@@ -496,17 +509,15 @@ def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #64391f31
 def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     "Which letter is which kind, and how much of the truth the map shows."
-    share, named = sum(m.plane.shown), {}
-    for kind, (sign, colour) in _look(m).items():
-        named["· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}"] = colour
+    named = {"· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}": ink for kind, (sign, ink) in _look(m).items()}
     y = s.legend(476, _TOP + 8, named, wide=300) + 10
-    s.text(476, y, f"The map shows {percent_shown(m.plane.shown)}% of the variance", 14, colour="soft", width=300)
-    s.bar(476, y + 14, 290, 10, share, "navy")
+    s.text(476, y, f"The map shows {m.plane.percent}% of the variance", 14, colour="soft", width=300)
+    s.bar(476, y + 14, 290, 10, sum(m.plane.shown), "navy")
     return y + 52
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #9f17ffa6
-def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
-    "A sign for each memory; those of other kinds than the one that is shown are dots."
+def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str) -> list[tuple[float, float, float]]:
+    "A sign for each memory, a dot for those of other kinds than the one that is shown; where signs are."
     size, look = 14 if len(at) < 200 else 8, _look(m)
     s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
     for (x, y), one in zip(at, m.memories):
@@ -514,28 +525,24 @@ def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
         sign, colour = look[one.kind]
         s.box(x - size/2, y - size/2, size, size, colour, one.text, radius=size/2)
         if size > 8: s.text(x, y, sign, 10, True, "ink" if colour in ("orange", "mauve", "faint") else "on", "center")
+    return [(x, size/2, y) for x, y in at]
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #2b8a34ac
 def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: float):
     "The nearest with their true cosines."
     s.text(476, y, "By cosine (and by the map)", 15, True)
-    rows = [Bar(f"{i}. {m.memories[n.position].text}", n.cosine, f"{n.cosine:.2f} ({n.rank_on_map}.)", "navy")
-            for i, n in enumerate(near, 1)]
-    s.paragraph(476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
+    for i, n in enumerate(near, 1):
+        row = y + 2 + 24*i
+        s.text(476, row, f"{i}. {m.memories[n.position].text}", 14, width=200)
+        s.bar(684, row - 7, 40, 14, max(n.cosine, 0), "navy")
+        s.text(730, row, f"{n.cosine:.2f} ({n.rank_on_map}.)", 14)
+    s.paragraph(476, y + 34 + 24*len(near), trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #1e329809
-def _beside(place: np.ndarray, taken: list[tuple[float, float]]) -> tuple[float, float]:
-    "Where beside a memory a number covers least."
-    places = [(place[0] + x, place[1] + y) for x, y in ((13, -11), (-13, -11), (13, 11), (-13, 11), (18, 0), (-18, 0))]
-    best = min(places, key=lambda p: sum(max(0, 17 - np.hypot(p[0] - x, p[1] - y)) for x, y in taken))
-    taken.append(best)
-    return best
-
-def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):
+def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str, taken: list):
     "The question's mark, the last of the places, and a number beside each neighbour."
-    taken = [tuple(place) for place in at]
     for i, n in enumerate(near, 1):
-        x, y = _beside(at[n.position], taken)
+        x, y = free_place(at[n.position], 9, taken) or at[n.position]
         s.box(x - 9, y - 8.5, 18, 17, "ink", m.memories[n.position].text, radius=8)
         s.text(x, y, f"{i}", 12, True, "on", "center")
     s.text(34, 45, f"“{one_line(question)}”", 14, colour="soft", width=740)
@@ -559,9 +566,8 @@ def draw_map(
     s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"→ first direction: {across:.0%} of the variance; ↑ second: {up:.0%}", 13,
            colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
-    _memories(s, m, at, kind)
-    y = _key(s, m)
-    if near: _question(s, m, at, near, question); _neighbours(s, m, near, told[-1], y)
+    taken, y = _memories(s, m, at, kind), _key(s, m)
+    if near: _question(s, m, at, near, question, taken); _neighbours(s, m, near, told[-1], y)
     else: s.text(476, y, "Type a question to see what is near it.", 15, colour="soft", width=300)
     return s
 

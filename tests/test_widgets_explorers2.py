@@ -124,7 +124,7 @@ def test_a_recorded_life():
 
 
 def test_words_of_a_life():
-    poisoned = story(parse_life(LIVES["poisoned by one"]), title="poisoned by one")
+    poisoned = story(parse_life(LIVES["poisoned by one"]))
     points = walk(parse_life(LIVES["poisoned by one"]))
     assert f"{points[fall(points)].trust.total}th recall" in poisoned and "20 of the 20 errors were called by one person (eve)" in poisoned
     assert "A hundred errors in a row wouldn't change that" in story((), TrustSettings(threshold=0))

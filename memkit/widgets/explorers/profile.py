@@ -24,7 +24,7 @@ from ...maprec.recommend import Recommendation, Recommended, Request, named, rec
 from ...reading.labels import title_key
 from ..draw.scene import (
     Panel, Scene, _reason, given, listed, many, menu, one_line, page_widget, press_button, short, tick, width_of)
-from .memories import Plane, free_place, plane
+from .memories import Plane, free_place, on_picture, plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
 if TYPE_CHECKING:
@@ -348,8 +348,7 @@ def taste_map(
     "A map of works by their vectors, with the eight genres that are most frequent (ours)."
     vectors = space.vectors(items)
     flat = plane(vectors)
-    places = flat.places(vectors)*(1, -1)
-    places = (places - places.min(0))/np.maximum(np.ptp(places, 0), 1e-9)*(_WIDE - 24, _HIGH - 24) + (_LEFT + 12, _TOP + 12)
+    places = on_picture(flat.places(vectors), _LEFT, _TOP, _WIDE, _HIGH)
     often = Counter(g for i in items for g in i.genres).most_common(8)
     middle = lambda genre: np.median(places[[genre in i.genres for i in items]], 0)
     return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, {genre: middle(genre) for genre, _ in often})

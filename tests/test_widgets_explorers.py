@@ -59,12 +59,12 @@ def test_packing_anew_is_the_rule_and_nothing_else(turn, budget):
 
 @given(turn=packed, chosen=st.integers(0, 20))
 def test_lanes_add_up_and_say_by_how_much_a_piece_missed(turn, chosen):
-    rows = ep.lanes(turn)
-    assert sum(r.tokens for r in rows if r.kept) == turn.prompt_tokens
-    assert [r.missed for r in rows if not r.kept] == [c.missed for c in cuts(turn)] and all(r.missed > 0 for r in rows if not r.kept)
-    words = ep.words_of_budget(rows, turn.budget, chosen)
-    assert f"free: {turn.budget - turn.prompt_tokens}." in words and ("No room" in words) == any(not r.kept for r in rows)
-    parsed(ep.draw_lanes(rows, turn.budget, chosen))
+    rows = ep.lanes(turn).rows
+    assert sum(int(r.note) for r in rows if not r.gone) == turn.prompt_tokens
+    assert [r.how for r in rows if r.gone] == [f"{c.missed} too many" for c in cuts(turn)] and all(c.missed > 0 for c in cuts(turn))
+    scene = ep.draw_lanes(turn, chosen)
+    assert f"{turn.budget - turn.prompt_tokens} free." in scene.words and ("no room" in scene.words) == any(r.gone for r in rows)
+    parsed(scene)
 
 
 def test_the_budget_panel_moves_says_what_is_too_small_and_keeps_its_place():
@@ -120,13 +120,12 @@ def test_any_setting_is_drawn_and_ranks_are_rrfs(k, words, meaning, way):
         return
     found = r.find(ASK, 50)
     how = ep.Fusion(way=way, k=k, words=words, meaning=meaning)
-    chart = ep.slopes_of(r, found, ASK, {"d1": 2, "d3": 1}, how)
-    left, fused, right = chart.orders.values()
+    left, fused, right = ep.fuse_by(found, r.settings, how).values()
     if way == ep.BY_RANK: assert [i for i, _ in rrf([left, right], k, (words, meaning))] == list(fused)
     assert set(fused) == set(left) | set(right)
-    svg = ep.draw_slopes(chart).svg()
-    parsed(ep.draw_slopes(chart))
-    assert svg.count("✓") >= sum(chart.judgement(i) > 0 for name in chart.orders for i in chart.shown(name)), "a sign, not only a colour"
+    scene = ep.draw_fusion(r, found, ASK, {"d1": 2, "d3": 1}, how)
+    parsed(scene)
+    assert scene.svg().count("✓</text>") == sum(DOCS[i].id in ("d1", "d3") for order in (left, fused, right) for i in order[:10]), "a sign, not only a colour"
 
 
 def test_a_weight_of_nothing_leaves_the_other_sides_order():
@@ -152,7 +151,7 @@ def test_the_fusion_panel_takes_another_question_and_refuses_none():
     panel.set({"query": "burn"})
     assert panel.scene.words.startswith("“burn”") and panel.scene.caption == ep.UNLABELLED and "nothing to measure against" in panel._below.value
     for sign in ("nDCG", "R@5", "0.00", "✓"): assert sign not in panel.scene.svg(), "the ranking only"
-    assert "1. Note" in panel.scene.words
+    assert "1 Note" in panel.scene.words
     panel.set({"query": f" {ASK.upper()} "})
     assert "nDCG@10" in panel.scene.words and "✓" in panel.scene.svg(), "the labelled question again"
     panel.set({"query": "burn"})

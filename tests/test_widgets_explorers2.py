@@ -124,7 +124,7 @@ def test_a_recorded_life():
 
 
 def test_words_of_a_life():
-    poisoned = story(parse_life(LIVES["poisoned by one"]), title="poisoned by one")
+    poisoned = story(parse_life(LIVES["poisoned by one"]))
     points = walk(parse_life(LIVES["poisoned by one"]))
     assert f"{points[fall(points)].trust.total}th recall" in poisoned and "20 of the 20 errors were called by one person (eve)" in poisoned
     assert "A hundred errors in a row wouldn't change that" in story((), TrustSettings(threshold=0))
@@ -398,8 +398,8 @@ def test_the_adapter_panel(served):
     assert panel.error == "" and panel.scene.words.startswith("Asked “<When>?”") and "<When" not in panel.scene.svg()
     assert "weights at 0 of their strength" in panel.scene.words
     panel.set({"question": "How much?", "strength": 1.})
-    assert panel.error == "" and "against no weights" in panel.scene.words
+    assert panel.error == "" and "Against no weights" in panel.scene.words
     panel.set({"others": True})
-    assert "against no weights" in panel.scene.words        # nobody else is there
+    assert "Against no weights" in panel.scene.words        # nobody else is there
     assert panel.scene.caption.endswith("of 1 user.")
     with pytest.raises(ValueError, match="one question"): explore_adapters(served, ["ann"], {})

@@ -12,6 +12,7 @@ from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue
 from memkit.maprec.items import import_ratings, put_rating
 from memkit.widgets.steppers import map as ms
+from memkit.widgets.draw.board import draw_board
 from memkit.widgets.draw.scene import width_of
 from memkit.widgets.steppers.stepper import differences, stepper
 
@@ -140,9 +141,9 @@ def test_a_long_title_has_two_lines_and_is_whole_in_the_words(parts):
         for text in ("I watched Alien, 5 stars.", "Blade Runner was great, 4 stars.", "Recommend me a book, please."): a.chat("ann", text)
         b = ms.map_boards(a, "ann")[-1][0]
         stars = [c for c in b.columns if "★" in c.note]
-        assert len({c.more for c in stars}) == 1 and stars[0].more == 1, "all bars begin on one line"
-        for c in stars:
-            assert f" {c.title}, {c.note}: “1 ★”" in b.words and " ".join(filter(None, [c.name, c.rows[0].text])) == c.title
+        lines = texts_of(draw_board(b))
+        assert any(c.name not in lines and sum(line in c.name for line in lines if len(line) > 3) >= 2 for c in stars), "a long title has two lines"
+        for c in stars: assert f" {c.name}, {c.note}: “1 ★”" in b.words
 
 
 # --- words, facts and pictures

@@ -11,7 +11,6 @@ __all__ = ['GONE', 'PAUSE', 'ALL', 'ChatExchange', 'dialogue', 'Used', 'used_mem
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
@@ -25,7 +24,7 @@ from ...turn.engine import Assistant, NotStored, begin_session
 from ..draw.frames import write_turns
 from ..draw.board import Board, Column, Row, draw_board
 from ..draw.pictures import answer_citations, duration, key as key_of, macros, memories_of, name_of
-from ..draw.scene import Scene, _reason, field, in_row, live, many, one_line, press_button
+from ..draw.scene import Scene, _reason, field, in_row, live, many, one_line, page_widget, press_button
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #34cf4111
 if TYPE_CHECKING:
@@ -230,22 +229,12 @@ _CSS = """
 .mk-ask button { width: auto; padding: 0 16px; }
 """
 
-@lru_cache(1)
-def _ask():
-    import anywidget
-    import traitlets
-    class Ask(anywidget.AnyWidget):
-        "A box to write in, and a button that sends."
-        _esm, _css = _ESM, _CSS
-        busy = traitlets.Bool().tag(sync=True)
-    return Ask
-
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #31969612
 def ask_box(
     said: Callable[[str], bool],   # what becomes of a message; True: it was answered
 ) -> "Widget":                     # with a trait `busy`
     "A box to write in, which sends a whole message at once; needs anywidget (ours)."
-    box = _ask()()
+    box = page_widget(_ESM, _CSS, busy=False)
     def sent(widget, content, buffers):
         went = False
         try: went = said(str(content.get("text", "")))

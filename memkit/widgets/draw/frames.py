@@ -9,24 +9,23 @@ __all__ = ['COLUMNS', 'describe_columns', 'to_frame', 'write_turns', 'read_turns
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #ad7e153d
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, TYPE_CHECKING, get_args, get_origin
 
 from ...files import write_file
 from ...records import Considered, Document, Hit, Memory, Turn, Utterance
+from ...store.store import Event, MemoryStore, StoredTurn
 from ...turn.engine import Assistant
 from ...turn.trace import as_json, from_plain
 from .scene import given
 from .pictures import name_of
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #b2b77054
-if TYPE_CHECKING:
-    from pandas import DataFrame
-    from memkit.store.store import Event, MemoryStore
+if TYPE_CHECKING: from pandas import DataFrame
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #c58ce912
 _TURNS = """
@@ -159,11 +158,10 @@ def _row(table: str, thing: Any, **other: Any) -> dict[str, Any]:
     "A row: what `other` says, and the thing's own fields that are called as the table's columns."
     return {name: other[name] if name in other else getattr(thing, name) for name in COLUMNS[table]}
 
-def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    for t in turns:
-        yield _row("turns", t, turn=t.id, question=t.text, considered=len(t.considered), documents=len(t.documents),
-                   memories=len(t.recalled), cut=sum(not s.kept for s in t.sections), wrote=len(t.wrote),
-                   seconds=t.seconds.get("total"))
+def _turns(t: Turn) -> list[dict]:
+    return [_row("turns", t, turn=t.id, question=t.text, considered=len(t.considered), documents=len(t.documents),
+                 memories=len(t.recalled), cut=sum(not s.kept for s in t.sections), wrote=len(t.wrote),
+                 seconds=t.seconds.get("total"))]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #8cd5b40e
 def _item(hit: Hit | None) -> dict[str, str]:
@@ -172,81 +170,63 @@ def _item(hit: Hit | None) -> dict[str, str]:
     return {"item": kind, "id": str(hit.item.id), "name": name_of(hit.item)}
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #926f2d20
-def _section_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    for t in turns:
-        for i, s in enumerate(t.sections, 1):
-            yield _row("sections", s, turn=t.id, at=t.at, position=i, section=s.name, **_item(s.hit))
+def _sections(t: Turn) -> list[dict]:
+    return [_row("sections", s, turn=t.id, at=t.at, position=i, section=s.name, **_item(s.hit))
+            for i, s in enumerate(t.sections, 1)]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #19f13683
-def _second_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    for t in turns:
-        for step, s in t.seconds.items():
-            if step != "total": yield {"turn": t.id, "at": t.at, "step": step, "seconds": s}
+def _seconds(t: Turn) -> list[dict]:
+    return [{"turn": t.id, "at": t.at, "step": step, "seconds": s} for step, s in t.seconds.items() if step != "total"]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #d36ed475
-def _candidate(
-    hit: Hit, rank: int, shown: bool | None = None, outcome: str = "", turn: str = "", at: datetime | None = None
-) -> dict:
+def _found(c: Hit | Considered, **more: Any) -> list[dict]:
+    "One candidate; `more`: its turn and rank, where they are known."
+    hit, known = (c.hit, {"shown": c.shown, "outcome": c.outcome}) if isinstance(c, Considered) else (c, {})
+    told = {"turn": "", "at": None, "rank": None, "shown": None, "outcome": "", **known, **more}
     parts = {f"part {name}": float(x) for name, x in hit.parts.items()}
-    return _row("candidates", hit, turn=turn, at=at, rank=rank, owner=getattr(hit.item, "user", ""), shown=shown,
-                outcome=outcome, **_item(hit)) | parts
+    return [_row("candidates", hit, owner=getattr(hit.item, "user", ""), **told, **_item(hit)) | parts]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #75afcf01
-def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    for t in turns:
-        ranks = dict.fromkeys((Document, Memory, Utterance), 0)
-        for c in t.considered:
-            ranks[type(c.hit.item)] += 1
-            yield _candidate(c.hit, ranks[type(c.hit.item)], c.shown, c.outcome, t.id, t.at)
-
-def _hit_rows(found: Iterable[Hit | Considered]) -> Iterable[dict]:
-    for i, c in enumerate(found, 1):
-        yield _candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i)
+def _candidates(t: Turn) -> list[dict]:
+    out, ranks = [], dict.fromkeys((Document, Memory, Utterance), 0)
+    for c in t.considered:
+        ranks[type(c.hit.item)] += 1
+        out += _found(c, turn=t.id, at=t.at, rank=ranks[type(c.hit.item)])
+    return out
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #12da2407
-def _dialogue_rows(turns: Iterable) -> Iterable[dict]:
-    return (_row("dialogue", t, turn=t.id) for t in turns)
+def _event(e: Event) -> list[dict]:
+    plain = lambda x: x if x is None or isinstance(x, (str, int, float)) else json.dumps(x, ensure_ascii=False)
+    data = {f"data {name}": plain(value) for name, value in e.data.items()}
+    return [_row("events", e, event=e.id, turn=e.turn or "") | data]
 
-def _one_value(value: Any) -> Any:
-    return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
-
-def _event_rows(events: Iterable) -> Iterable[dict]:
-    for e in events:
-        row = _row("events", e, event=e.id, turn=e.turn or "")
-        yield row | {f"data {name}": _one_value(value) for name, value in e.data.items()}
-
-# %% ../../../nbs/widgets/draw/05_frames.ipynb #805ddd21
-def _memory_rows(memories: Iterable[Memory]) -> Iterable[dict]:
-    return (_row("memories", m, memory=m.id, turns=len(m.turns)) for m in memories)
+def _dialogue(t: StoredTurn) -> list[dict]: return [_row("dialogue", t, turn=t.id)]
+def _memory(m: Memory) -> list[dict]: return [_row("memories", m, memory=m.id, turns=len(m.turns))]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #1a537a65
-def _figure_rows(rows: Iterable[Mapping]) -> Iterable[dict]:
-    for r in rows:
-        yield {k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))
+def _figure(r: Mapping) -> list[dict]:
+    return [{k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #f7faabcd
-_ROWS = {
-    "Turn": {"turns": _turn_rows, "sections": _section_rows, "seconds": _second_rows, "candidates": _candidate_rows},
-    "StoredTurn": {"dialogue": _dialogue_rows}, "Event": {"events": _event_rows}, "Memory": {"memories": _memory_rows},
-    "Hit": {"candidates": _hit_rows}, "Considered": {"candidates": _hit_rows}, "figure": {"figures": _figure_rows}}
+_ROWS = {   # what a thing is -> table -> its rows there
+    Turn: {"turns": _turns, "sections": _sections, "seconds": _seconds, "candidates": _candidates},
+    StoredTurn: {"dialogue": _dialogue}, Event: {"events": _event}, Memory: {"memories": _memory},
+    Hit: {"candidates": _found}, Considered: {"candidates": _found}, dict: {"figures": _figure}}
+_FIGURE = {"table", "row", "metric", "ours", "ci"}
 
-def _kind(thing: Any) -> str:  # one of _ROWS; '' for anything else
-    if isinstance(thing, Mapping): return "figure" if {"table", "row", "metric", "ours", "ci"} <= thing.keys() else ""
-    name = type(thing).__name__
-    return name if type(thing).__module__.startswith("memkit.") and name in _ROWS else ""
+def _kind(thing: Any) -> type:
+    "Which of _ROWS it is. Raises `TypeError` for anything else."
+    if type(thing) in _ROWS and (type(thing) is not dict or _FIGURE <= thing.keys()): return type(thing)
+    raise TypeError(f"no table can be made of {type(thing).__name__}; give turns, a store's turns, events or memories, "
+                    "hits, what a search found, or an experiment's result")
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #fbf27613
 def _listed(things: Any) -> list:
     "The things in a list: an experiment's rows, a search's hits, one thing by itself."
     if isinstance(things, Mapping) and "rows" in things: return list(things["rows"])
-    if _kind(things): return [things]
     if isinstance(hits := getattr(things, "hits", None), Mapping):
         return [h for of in hits.values() for h in of]  # what MARK's search found
-    if isinstance(things, (str, bytes, Mapping)) or not isinstance(things, Iterable) or hasattr(things, "columns"):
-        raise TypeError(_NO_TABLE.format(type(things).__name__))
-    return list(things)
-
-_NO_TABLE = "no table can be made of {}; give turns, a store's turns, events or memories, hits, what a search found, or an experiment's result"
+    return list(things) if isinstance(things, (list, tuple)) else [things]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #418a1538
 def to_frame(
@@ -259,19 +239,18 @@ def to_frame(
     table that can't be made of it."""
     if table is not None: _known(table)
     listed = _listed(things)
-    kinds = [_kind(x) for x in listed]
-    if "" in kinds:
-        i = kinds.index("")
-        raise TypeError(f"{_NO_TABLE.format(type(listed[i]).__name__)} (it stands at position {i})")
-    if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1:
-        raise TypeError(
-            f"a table holds things of one kind, got {' and '.join(dict.fromkeys(kinds))}; make one table of each"
-        )
     if not listed: return _frame(table or "turns", [])
+    kinds = list(dict.fromkeys(map(_kind, listed)))
+    if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1:
+        told = " and ".join(k.__name__ for k in kinds)
+        raise TypeError(f"a table holds things of one kind, got {told}; make one table of each")
     makes = _ROWS[kinds[0]]
     name = table or next(iter(makes))
-    if name not in makes: raise ValueError(f"of {kinds[0]} records one can make {' or '.join(makes)}, not {name}")
-    return _frame(name, list(makes[name](listed)))
+    if name not in makes:
+        raise ValueError(f"of {kinds[0].__name__} records one can make {' or '.join(makes)}, not {name}")
+    rows = [row for thing in listed for row in makes[name](thing)]
+    if kinds[0] in (Hit, Considered): rows = [row | {"rank": i} for i, row in enumerate(rows, 1)]
+    return _frame(name, rows)
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #cf970692
 def _frame(table: str, rows: list[dict]) -> "DataFrame":
@@ -300,8 +279,8 @@ def _line(turn: Turn) -> str:
     # half a character has no UTF-8; the others end a line for some readers
     return re.sub("[\ud800-\udfff\u2028\u2029\x85]", lambda m: f"\\u{ord(m[0]):04x}", as_json(turn))
 
-def _turn(data: Any) -> Turn:
-    turn = from_plain(data)
+def _turn(text: str) -> Turn:
+    turn = from_plain(json.loads(text))
     _check(Turn, turn, "turn")
     return turn
 
@@ -321,7 +300,7 @@ def write_turns(
             raise TypeError(f"write_turns wants Turn records, got {type(t).__name__}; "
                             "a store's own turns have no details to write")
         lines.append(_line(t))
-        try: back = _turn(json.loads(lines[-1]))
+        try: back = _turn(lines[-1])
         except (ValueError, TypeError) as e: raise TypeError(f"turn {t.id} couldn't be read back: {e}") from None
         if back != t and _line(back) != lines[-1]:
             raise TypeError(f"turn {t.id} couldn't be read back as it is; a field holds a value of another type than "
@@ -331,20 +310,17 @@ def write_turns(
     return write_file(path, "".join(f"{line}\n" for line in lines))
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #7032df8a
-def _why(raw: bytes, last: bool) -> tuple[Turn | None, str]:  # the turn, or why there is none
-    try: text = raw.decode()
-    except UnicodeDecodeError: return None, "it isn't UTF-8 text"
-    try: data = json.loads(text)
-    except RecursionError: return None, "it is nested too deeply"
-    except ValueError as e:
-        return None, (
-            "it breaks off: the file was not written or copied to its end"
-            if last and text.lstrip().startswith("{")
-            else f"it is no JSON ({e})"
-        )
-    try: return _turn(data), ""
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
-        return None, f"it holds no turn: {e}"
+def _read(raw: bytes, last: bool) -> Turn:
+    "The turn of a line. Raises `ValueError` that says why there is none."
+    try: return _turn(raw.decode())
+    except UnicodeDecodeError: raise ValueError("it isn't UTF-8 text") from None
+    except json.JSONDecodeError as e:
+        if last and raw.lstrip().startswith(b"{"):
+            raise ValueError("it breaks off: the file was not written or copied to its end") from None
+        raise ValueError(f"it is no JSON ({e})") from None
+    except RecursionError: raise ValueError("it is nested too deeply") from None
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
+        raise ValueError(f"it holds no turn: {e}") from None
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #5067c46d
 def read_turns(
@@ -360,25 +336,21 @@ def read_turns(
     lines, out, broken = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), [], []
     for n, raw in enumerate(lines, 1):
         if not raw.strip(): continue
-        turn, why = _why(raw, n == len(lines))
-        if why and on_error == "raise":
-            raise ValueError(
-                f"{path.name}, line {n}: {why}. Take the line out, or read with on_error='skip' to leave such lines out"
-            )
-        broken += [f"line {n}: {why}"]*bool(why)
-        out += [turn] if turn else []
+        try: out.append(_read(raw, n == len(lines)))
+        except ValueError as e: broken.append(f"line {n}: {e}")
+        if broken and on_error == "raise":
+            raise ValueError(f"{path.name}, {broken[0]}. Take the line out, or read with on_error='skip' to leave such "
+                             "lines out")
     if broken:
-        import warnings
-        warnings.warn(
-            f"{path.name}: {len(broken)} of {len(broken) + len(out)} lines left out; {'; '.join(broken[:5])}",
-            stacklevel=2)
+        told = f"{len(broken)} of {len(broken) + len(out)} lines left out; {'; '.join(broken[:5])}"
+        warnings.warn(f"{path.name}: {told}", stacklevel=2)
     return out
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #b1953c74
 def logs(
-    store: "MemoryStore",
+    store: MemoryStore,
     owners: Iterable[str],
-) -> list["Event"]:   # in the order they were written
+) -> list[Event]:   # in the order they were written
     "The logs of several owners as one."
     return sorted((e for owner in dict.fromkeys(owners) for e in store.events(owner)), key=lambda e: e.id)
 
@@ -386,7 +358,7 @@ def logs(
 def visible(
     assistant: Assistant,
     user: str,
-) -> list["Event"]:   # in the order they were written
+) -> list[Event]:   # in the order they were written
     "The user's log, and what happened to the shared memories that the user may see now."
     shared = assistant.shared_memories(user)
     out = assistant.store.events(user)
@@ -407,7 +379,7 @@ def touched(
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #555cae35
 def names(
-    event: "Event",
+    event: Event,
     turn: Turn,
 ) -> bool:
     "Does the event say that it is this turn's?"
@@ -415,7 +387,7 @@ def names(
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #503aee73
 def belongs(
-    event: "Event",
+    event: Event,
     turn: Turn,
     wrote: Collection[int],   # from `touched`
 ) -> bool:
@@ -430,7 +402,7 @@ def belongs(
 class Moment:
     "A turn, or what happened between two turns, with the store's events of it."
     turn: Turn | None = None           # None: it happened between two turns, or before the first
-    events: tuple["Event", ...] = ()   # in their order
+    events: tuple[Event, ...] = ()   # in their order
     held: tuple[int, ...] = ()         # memories of the user that are in force at its end, the first first
 
     @property
@@ -441,7 +413,7 @@ class Moment:
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #ccbcfe92
 def grouped(
     turns: Sequence[Turn],
-    events: Iterable["Event"],      # in the order they were written
+    events: Iterable[Event],      # in the order they were written
     memories: Sequence[Memory],     # the user's, the superseded too
 ) -> list[Moment]:                  # the first is what happened before any turn
     "Each event in its moment."

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'answer_citations', 'name_of', 'shown_cosine', 'duration',
-           'memories_of', 'Cut', 'groups', 'cuts', 'budget_words', 'draw_budget', 'budget', 'of_kind',
-           'shown_candidates', 'draw_thresholds', 'ranks', 'seconds', 'clause_lines', 'answered_by', 'told_change',
-           'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited', 'considered_rows',
-           'turn_facts', 'review_rows', 'report', 'write_report']
+           'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget', 'of_kind',
+           'shown_candidates', 'draw_thresholds', 'ranking', 'ranks', 'seconds', 'clause_lines', 'answered_by',
+           'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited',
+           'considered_rows', 'report', 'write_report']
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9ea37ef7
 import base64
@@ -102,7 +102,9 @@ def cuts(
 _INKS = {"documents": ("green", "ink"), "memories": ("orange", "ink"), "residual": ("blue", "on"),
          "user-question": ("orange", "ink"), "llm-response": ("deep", "on")}   # of a group, and of letters on it
 
-def _section_name(s: Section) -> str: return name_of(s.hit.item) if s.hit else s.name
+def section_name(s: Section) -> str:
+    "What a section of a prompt is called."
+    return name_of(s.hit.item) if s.hit else s.name
 
 def _cut_words(c: Cut) -> str:
     return f"{c.section.tokens:,} tokens, " + (f"{c.missed:,} too many" if c.missed > 0 else "left out")
@@ -110,7 +112,7 @@ def _cut_words(c: Cut) -> str:
 def budget_words(turn: Turn) -> str:
     "The prompt and what was cut, in sentences."
     parts = "; ".join(f"{name} {sum(s.tokens for s in of):,}" for name, of in groups(turn).items())
-    lost = listed("No room", [f"{quotation(_section_name(c.section), 60)} ({_cut_words(c)})" for c in cuts(turn)], 5)
+    lost = listed("No room", [f"{quotation(section_name(c.section), 60)} ({_cut_words(c)})" for c in cuts(turn)], 5)
     free = max(0, turn.budget - turn.prompt_tokens)
     return f"The prompt takes {turn.prompt_tokens:,} of {turn.budget:,} tokens: {parts}; free {free:,}.{lost}"
 
@@ -119,7 +121,7 @@ def _draw_cuts(s: Scene, lost: Sequence[Cut], y: float, most: int) -> float:
     "What had no room: the first, and how many more; where the next one would stand."
     for i, c in enumerate(lost[:most], 1):
         more = f", and {len(lost) - most} more" if i == most < len(lost) else ""
-        name = cut_to_width(f"no room: {_section_name(c.section)}", 430 - width_of(more, 13), 13)
+        name = cut_to_width(f"no room: {section_name(c.section)}", 430 - width_of(more, 13), 13)
         s.text(LEFT, y, name + more, 13, colour="red")
         s.text(WIDTH - LEFT, y, _cut_words(c), 13, colour="red", align="right")
         y += 18
@@ -140,7 +142,7 @@ def draw_budget(
         ink, on = ("card", "ink") if name == "free" else _INKS.get(name, ("mauve", "ink") if i else ("navy", "on"))
         for p in of:
             w, mark = p.tokens*room/max(turn.budget, turn.prompt_tokens, 1), marks.get(key(p.hit), "") if p.hit else ""
-            s.box(x, y + 26, w, 20, ink, f"{_section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
+            s.box(x, y + 26, w, 20, ink, f"{section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
             if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
@@ -216,48 +218,32 @@ def draw_thresholds(
                             bands=[[Column(name="Memories", rows=rows)]]))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
-def _ranked(turn: Turn) -> list[tuple[int, Considered, dict[int, int]]]:
-    "The first ten and the shown: place after fusion, and places by column (0 words, 1 meaning)."
-    docs = [c for c in turn.considered if isinstance(c.hit.item, Document)]
-    if not docs: raise ValueError(f"turn {turn.id} considered no documents, so there are no ranks to draw")
-    out = []
-    for i, c in enumerate(docs, 1):
-        sides = {x: int(c.hit.parts[n]) for x, n in enumerate(("bm25 rank", "dense rank")) if n in c.hit.parts}
-        if i <= 10 or c.shown: out.append((i, c, sides))
-    return out
-
-def _rank_rows(rows: Sequence[tuple[int, Considered, dict[int, int]]]) -> dict[int, float]:
-    "Where each rank is drawn: as many as there are documents, and closer together the lower ones that occur."
-    n = len(rows)
-    lower = sorted({place for _, _, sides in rows for place in sides.values() if place > n})
-    return {i: 20 + 26.*i for i in range(1, n + 1)} | {r: 30 + 26.*n + 17*i for i, r in enumerate(lower, 1)}
+def ranking(
+    name: str,
+    rows: Sequence[tuple[float, Document | Memory, bool]],   # rank, what stands there, does it stand out?
+    **more: Any,   # of its `Column`, and `how` of what stands out
+) -> Column:
+    "One of several rankings; a board joins what stands in two that are neighbours."
+    how = more.pop("how", "")
+    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit) for rank, item, lit in rows]
+    return Column(name=name, rows=lines, ranked=True, **more)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(
     turn: Turn,
 ) -> Scene:
-    """Where each document stood by words, by meaning, and after fusion (hybrid §5.1; the picture is ours). Raises
-    `ValueError` where no document was considered."""
-    rows = _ranked(turn)
-    told = [f"{i}. {quotation(name_of(c.hit.item), 60)} (by words {at.get(0, 'none')}, by meaning {at.get(1, 'none')}"
-            f"{', shown' if c.shown else ''})" for i, c, at in rows]
-    xs, y = (110., 210., 310.), _rank_rows(rows)
-    s = Scene(WIDTH, max(y.values()) + 25, f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
-    for x, head in zip(xs, ("words", "meaning", "fused")): s.text(x, 20, head, 14, True, align="center")
-    dashed = "; dashed: not ranked by meaning"*any([*sides] == [0] for _, _, sides in rows)
-    s.text(370, 20, f"blue, bold: shown{dashed}", 13, colour="soft")
-    for place, at in y.items(): s.text(70, at, str(place), 13, colour="soft", align="right")
-    for row, (i, c, sides) in enumerate(rows, 1):
-        at, ink = [*((xs[k], y[v]) for k, v in sides.items()), (xs[2], y[row])], "blue" if c.shown else "faint"
-        if [*sides] == [0]:     # the leap passes between two rows
-            middle = (at[0][1] + at[1][1])/2
-            at.insert(1, (xs[1], middle + 13*any(abs(middle - other) < 8 for other in y.values())))
-        for (x0, y0), (x1, y1) in zip(at, at[1:]):
-            s.line(x0, y0, x1, y1, ink, 2.5 if c.shown else 1, [*sides] == [0])
-        for x, top in at if [*sides] != [0] else (at[0], at[-1]):
-            s.box(x - 5, top - 5, 10, 10, ink if c.shown else "paper", edge=ink, radius=5)
-        s.text(330, y[row], f"{i}  {name_of(c.hit.item)}", 14, c.shown, "ink" if c.shown else "soft", width=415)
-    return s
+    """Where each document stood by words, by meaning, and after fusion: the first ten and the shown (hybrid §5.1; the
+    picture is ours). Raises `ValueError` where no document was considered."""
+    docs = [c for c in turn.considered if isinstance(c.hit.item, Document)]
+    if not docs: raise ValueError(f"turn {turn.id} considered no documents, so there are no ranks to draw")
+    fused = [(i, c) for i, c in enumerate(docs, 1) if i <= 10 or c.shown]
+    def side(part: str) -> list:
+        there = [(c.hit.parts[part], c.hit.item, c.shown) for _, c in fused if part in c.hit.parts]
+        return sorted(there, key=lambda row: row[0])
+    return draw_board(Board(title=f"Ranks of {many(len(fused), 'document')}", bands=[[
+        ranking("By words", side("bm25 rank")),
+        ranking("Fused", [(i, c.hit.item, c.shown) for i, c in fused], how="shown", width=1.3),
+        ranking("By meaning", side("dense rank"))]]))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #1ed1948f
 def seconds(
@@ -471,13 +457,6 @@ _DRAFT = """
 """
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #2b5d0adf
-def _source_facts(hit: Hit) -> list[str]:
-    item = hit.item
-    if isinstance(item, Document): return [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
-    return ["message" if isinstance(item, Utterance) else f"memory {item.id}",
-            f"learned {item.at.day} {item.at:%b %Y}", f"recalled {many(item.recalls, 'time')} before",
-            f"cosine {shown_cosine(hit):.2f}"]
-
 _KINDS = (("documents", Document, ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
           ("memories", (Memory, Utterance), draw_thresholds,
            "Cosine of each memory to the question; right of the line it can be recalled."))
@@ -491,13 +470,20 @@ def _sources(turn: Turn) -> Iterator[tuple[str, list[Section], Scene | None, str
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #74edd606
 _SOURCES = """
+{% macro about(hit) %}
+{% set it = hit.item %}
+{% if it.source is defined %}{{ [it.source, it.category] | select | join(" · ") }} id {{ it.id }} · score
+{{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
+{{ it.at.day }} {{ it.at.strftime("%b %Y") }} · recalled {{ many(it.recalls, "time") }} before · cosine
+{{ "%.2f" | format(shown_cosine(hit)) }}{% endif %}
+{% endmacro %}
 {% macro sources(turn, place) %}
 {% for name, used, picture, caption in _sources(turn) %}
 <h3>{{ name | capitalize }} used</h3>
 {% for s in used %}{% set mark = answer_citations(turn)[key(s.hit)] %}
 <section class="source" id="{{ place }}-{{ mark }}" tabindex="-1"><h4>[{{ mark }}]
 <span dir="auto">{{ name_of(s.hit.item)[:160] }}</span></h4>
-<p class="facts">{{ _source_facts(s.hit) | select | join(" · ") }}</p>{{ block(s.text or s.hit.item.text) }}</section>
+<p class="facts">{{ about(s.hit) }}</p>{{ block(s.text or s.hit.item.text) }}</section>
 {% else %}<p>No {{ name }} reached the prompt.</p>{% endfor %}
 {% if picture %}{{ figure(picture, caption) }}{% endif %}
 {% endfor %}
@@ -505,14 +491,12 @@ _SOURCES = """
 """
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #3ddb7931
-def _scores_of(hit: Hit) -> str:
-    return ", ".join(f"{k} {v:.3g}" for k, v in hit.parts.items()) or f"score {hit.score:.3g}"
-
 def considered_rows(
     turn: Turn,
 ) -> list[tuple[str, str, str, str]]:   # kind, name, scores, outcome
     "Every candidate with its scores and its outcome."
-    return [(type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], _scores_of(c.hit), c.outcome)
+    told = lambda h: ", ".join(f"{k} {v:.3g}" for k, v in h.parts.items()) or f"score {h.score:.3g}"
+    return [(type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], told(c.hit), c.outcome)
             for c in turn.considered]
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #05090aec
@@ -528,7 +512,11 @@ _TURN = """
 {% macro one_turn(turn, number) %}
 {% set place = "turn-%d" | format(number) %}
 <article id="{{ place }}" aria-labelledby="{{ place }}-head"><h2 id="{{ place }}-head">Turn {{ number }}</h2>
-<p class="facts">{{ turn.at }} · {{ turn_facts(turn) | select | join(" · ") }}</p>
+<p class="facts">{{ turn.at }} · session {{ turn.session }} · {% if turn.model %}{{ turn.model }} · {% endif %}
+prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tokens, "token") }} ·
+{% for id in turn.wrote %}{{ "," if loop.index > 1 else "remembered as" }} memory {{ id }}
+{% else %}nothing was remembered{% endfor %}
+{% if "total" in turn.seconds %} · {{ duration(turn.seconds.total) }}{% endif %}</p>
 {{ answer(turn, place) }}{{ draft(turn, place) }}{{ sources(turn, place) }}
 {% set rows = considered_rows(turn) %}
 {% if rows %}<details>
@@ -538,35 +526,19 @@ _TURN = """
 {% endmacro %}
 """
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #1cb44fb9
-def turn_facts(
-    turn: Turn,
-) -> list[str]:   # '' for what isn't known
-    "What stands below the number of a turn."
-    wrote = "remembered as " + ", ".join(f"memory {i}" for i in turn.wrote) if turn.wrote else "nothing was remembered"
-    took = duration(turn.seconds["total"]) if "total" in turn.seconds else ""
-    return [f"session {turn.session}", turn.model, f"prompt {many(turn.prompt_tokens, 'token')}",
-            f"answer {many(turn.answer_tokens, 'token')}", wrote, took]
-
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #22a22d7f
-def review_rows(
-    memories: Sequence[Memory],
-    receipts: Sequence[Receipt],
-) -> list[list[str]]:
-    "The memories under review (hybrid §5.5)."
-    gone = {(r.user, i) for r in receipts for i in r.memories}
-    return [[str(m.id), m.at, name_of(m)[:300], str(m.meta.get("answer", ""))[:300],
-             f"{m.recalls} / {m.correct} / {m.incorrect}", "deleted since" if (m.user, m.id) in gone else "kept"]
-            for m in memories]
-
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #adf13ec4
-def _said_of(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
 _TAIL = """
 {% macro reviewed(memories, receipts) %}
-{{ table("As they were reviewed", ["id", "learned", "what the user said", "what was answered",
-                                   "recalled / right / wrong", "state"], review_rows(memories, receipts)) }}
+<div class="wide" tabindex="0" role="region" aria-label="As they were reviewed"><table>
+<caption>As they were reviewed</caption><thead><tr>
+{% for h in ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"] %}
+<th scope="col">{{ h }}</th>{% endfor %}</tr></thead><tbody>
+{% for m in memories %}
+<tr><td>{{ m.id }}</td><td>{{ m.at }}</td><td dir="auto">{{ name_of(m)[:300] }}</td>
+<td dir="auto">{{ (m.meta.answer | default("") | string)[:300] }}</td>
+<td>{{ m.recalls }} / {{ m.correct }} / {{ m.incorrect }}</td>
+<td>{% for r in receipts if r.user == m.user and m.id in r.memories %}{{ "deleted since" if loop.first }}{% else %}kept
+{% endfor %}</td></tr>{% endfor %}</tbody></table></div>
 {% endmacro %}
 {% macro forgotten(receipts) %}
 <ul>{% for r in receipts %}
@@ -576,7 +548,7 @@ _TAIL = """
 {% endmacro %}
 {% macro origin(provenance) %}
 <dl>{% for k, v in provenance.items() %}<dt>{{ k }}</dt>
-<dd>{{ _said_of(v) }}</dd>{% endfor %}</dl>
+<dd>{{ v if v is string else json.dumps(v, ensure_ascii=False, default=str) }}</dd>{% endfor %}</dl>
 {% endmacro %}
 """
 

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLE', 'CAPTION', 'contrast', 'escape', 'width_of', 'one_line', 'cut_to_width', 'wrap', 'short',
-           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'folded',
-           'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel', 'live', 'press_button']
+           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'page_widget',
+           'folded', 'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel', 'live',
+           'press_button']
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #6a282f90
 import re
@@ -462,16 +463,20 @@ export default { render };
 """
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #04e0c630
-@lru_cache(1)
-def _drawing() -> type:
+@lru_cache
+def _page_kind(esm: str, css: str, names: tuple[str, ...]) -> type:
     import anywidget
     import traitlets
-    class Drawing(anywidget.AnyWidget):
-        "An SVG picture with words, in a notebook."
-        _esm, _css = _ESM, STYLE
-        svg = traitlets.Unicode().tag(sync=True)
-        words = traitlets.Unicode().tag(sync=True)
-    return Drawing
+    traits = {name: traitlets.Any().tag(sync=True) for name in names}
+    return type("PageWidget", (anywidget.AnyWidget,), {"_esm": esm, "_css": css, **traits})
+
+def page_widget(
+    esm: str,           # JavaScript
+    css: str = "",
+    **start: Any,       # what Python and the page both know of, with its first values
+) -> "Widget":          # with a trait for each of these
+    "A widget of our own; needs anywidget (ours)."
+    return _page_kind(esm, css, tuple(start))(**start)
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #dd3e61a0
 _FOLD = """
@@ -494,24 +499,13 @@ function render({ model, el }) {
 export default { render };
 """
 
-# %% ../../../nbs/widgets/draw/01_scene.ipynb #c64ad147
-@lru_cache(1)
-def _fold() -> type:
-    import anywidget
-    import traitlets
-    class Fold(anywidget.AnyWidget):
-        "Words that a reader can open, or a list as HTML, in which every word is escaped before."
-        _esm = _FOLD
-        name, title, words, html = (traitlets.Unicode().tag(sync=True) for _ in range(4))
-    return Fold
-
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #00751f9d
 def folded(
     name: str,        # of its class on the page
     title: str = "",
-) -> "Widget":        # its traits `title`, and `words` or `html`, may change
+) -> "Widget":        # its traits `title`, and `words` or `html` (in which every word is escaped), may change
     "Something that a reader can open; hidden while there is nothing in it (ours)."
-    return _fold()(name=name, title=title)
+    return page_widget(_FOLD, name=name, title=title, words="", html="")
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #4794cbef
 def given(
@@ -634,7 +628,8 @@ class Panel:
         self.controls, self.draw, self.key = dict(controls), draw, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
-        self._picture, self._below, self._words = _drawing()(), w.HTML(), folded("mk-in-words", "In words")
+        self._picture, self._below = page_widget(_ESM, STYLE, svg="", words=""), w.HTML()
+        self._words = folded("mk-in-words", "In words")
         self._show()
         rows = [self.controls.values()] if rows is None else rows
         self.widget = w.VBox([*map(in_row, rows), self._picture, self._below, self._words])

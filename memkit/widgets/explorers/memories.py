@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'MemoryMoment', 'parse_life', 'script_of', 'Point', 'walk', 'fall',
-           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'percent_shown', 'MemoryMap',
-           'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
+           'life_of', 'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'free_place', 'MemoryMap', 'memory_map',
+           'Near', 'nearest', 'on_picture', 'draw_map', 'explore_memories']
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #f664c6f2
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -23,15 +23,16 @@ from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, maintenance_verd
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_drop
 from ...records import Memory
+from ...store.store import Event, MemoryStore
+from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
 from ..draw.scene import (
-    Panel, Scene, all_given, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
-from .lesson import Axes, Bar, bars
+    Panel, Scene, all_given, caption_of, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
+from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
     from memkit.mark.assistant import MarkAssistant
     from memkit.models.embed import Embedder
-    from memkit.store.store import Event, MemoryStore
     from ipywidgets import Widget
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #b43cf3a8
@@ -123,12 +124,6 @@ class Point:
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #77aa5cd2
 _MADE = datetime(2000, 1, 1, tzinfo=timezone.utc)   # any day: only distances count
 
-def _logged(m: MemoryMoment, turn: str) -> list[tuple[str, dict]]:
-    "What the log holds of a moment: kinds of events and their data."
-    if m.what in _KINDS: return [(_KINDS[m.what], {"label": None if m.what == "unsaid" else m.what})]
-    shown = [] if m.recall else [(INJECTED, {"turn": turn})]
-    return shown if m.what == "shown" else [*shown, (JUDGED, {"turn": turn, "right": m.what == "right"})]
-
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #365b4b98
 @lru_cache(64)
 def walk(
@@ -137,17 +132,20 @@ def walk(
 ) -> tuple[Point, ...]:        # before the first moment and after each
     """How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that
     wasn't."""
-    from memkit.store.store import Event
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
     points = [Point(None, maintenance_verdict(memory, log, settings))]
+    def logged(m: MemoryMoment, kind: str, **data):
+        at, data = _MADE + timedelta(days=m.day), {**data, "by": m.by}
+        log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data=data))
     for m in moments:
-        if m.what in _SIGN_OF and not m.recall: recalls += 1
+        recalls += m.what in _SIGN_OF and not m.recall
         if m.recall and m.recall > recalls:
             raise IndexError(f"@{m.recall} judges recall {m.recall}, and only {many(recalls, 'recall')} went before "
                              "it; write o, + or - for each recall first")
-        at = _MADE + timedelta(days=m.day)
-        for kind, data in _logged(m, f"t-{m.recall or recalls}"):
-            log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data={**data, "by": m.by}))
+        turn = f"t-{m.recall or recalls}"
+        if m.what in _KINDS: logged(m, _KINDS[m.what], label=None if m.what == "unsaid" else m.what)
+        elif not m.recall: logged(m, INJECTED, turn=turn)
+        if m.what in ("right", "wrong"): logged(m, JUDGED, turn=turn, right=m.what == "right")
         points.append(Point(m, maintenance_verdict(memory, log, settings)))
     return tuple(points)
 
@@ -172,7 +170,7 @@ LIVES: Mapping[str, str] = {   # ours; the table: MARK, Table 7, rows 1 to 5
     "called bad, then good": "+(ann) 5d o 3d bad 2d aside 4d unsaid back 6d +(bob) 3d good"}
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #fac1156a
-def _moment(e: "Event", day: float, seen: dict[str, int], names: dict[str, str]) -> MemoryMoment | None:
+def _moment(e: Event, day: float, seen: dict[str, int], names: dict[str, str]) -> MemoryMoment | None:
     "What an event is in a life; `seen`: the number of each recall, `names`: what people are called."
     by = e.data.get("by") or ""
     name = names.setdefault(by, f"user {len(names) + 1}") if by else ""
@@ -220,13 +218,12 @@ def _voices(moments: Sequence[MemoryMoment]) -> str:
 def story(
     moments: tuple[MemoryMoment, ...],
     settings: TrustSettings = PAPER,
-    title: str = "This memory",
 ) -> str:
     "What becomes of a memory, in sentences; the first is the picture's caption (ours)."
     points = walk(moments, settings)
     end, t, at = points[-1], points[-1].trust, fall(points)
     when = "it never falls below the border" if at is None else f"it falls below the border on day {points[at].day:.4g}"
-    out = (f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong; {when}. "
+    out = (f"{many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong; {when}. "
            f"At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
     if at is not None:
         out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
@@ -237,32 +234,27 @@ def story(
     return out + _voices(moments)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #bd5b0df6
-_LEFT, _RIGHT, _HEAD, _FOOT = 40, 600, 54, 264     # the chart's place in the picture
 _CURVES = {   # by name: colour, value, width, dashed
     "trust": ("blue", lambda p, s: p.trust.score, 3, False),
     "when new": ("blue", lambda p, s: s.initial, 2, True),
     "persistence": ("orange", lambda p, s: p.verdict.persistence, 3, False),
     "needed": ("orange", lambda p, s: p.verdict.needed, 2, True)}
 
-def _steps(xs: Sequence[float], values: Sequence[float], last: float) -> list[tuple[float, float]]:
-    "Points of a curve that is level until something happens."
-    out = [(xs[0], values[0])]
-    for x, before, value in zip(xs[1:], values, values[1:]):
-        if value != before: out += [(x, before), (x, value)]
-    return [*out, (last, values[-1])]
-
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #76709e51
 def _curves(axes: Axes, points: Sequence[Point], along: Sequence[float], settings: TrustSettings):
     "Trust and persistence, each with its border; names at the right end, moved apart where they would touch."
-    ends, at = [], -1e9
+    ends, low, right = [], -1e9, axes.left + axes.wide
     for name, (colour, value, width, dashed) in _CURVES.items():
         values = [value(p, settings) for p in points]
-        axes.curve(_steps(along, values, axes.last), colour, width, dashed)
+        steps = [(along[0], values[0])]       # level until something happens
+        for x, before, after in zip(along[1:], values, values[1:]):
+            if after != before: steps += [(x, before), (x, after)]
+        axes.curve([*steps, (axes.last, values[-1])], colour, width, dashed)
         ends.append((values[-1], name, colour, dashed))
     for value, name, colour, dashed in sorted(ends, reverse=True):
-        at = max(at + 19, axes.y(value))
-        axes.scene.line(_RIGHT + 8, at, _RIGHT + 26, at, colour, 2 if dashed else 5, dashed)
-        axes.scene.text(_RIGHT + 32, at, f"{name} {value:.3f}", 14, width=160)
+        low = max(low + 19, axes.y(value))
+        axes.scene.line(right + 6, low, right + 22, low, colour, 2 if dashed else 5, dashed)
+        axes.scene.text(right + 26, low, f"{name} {value:.3f}", 14, width=150)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #644e8c8a
 RULES = {"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"),
@@ -272,20 +264,20 @@ _COLOURS = {"right": "deep", "wrong": "red", "good": "deep", "bad": "red", "asid
 _SIGNS = {what: sign.replace("-", "−") for sign, what in SIGNS.items()}
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #2000a6e6
-def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float], end: float, y: float):
     "Which rule held, from left to right."
-    for rule, run in groupby(zip(points, xs, [*xs[1:], _RIGHT]), key=lambda one: one[0].rule):
+    for rule, run in groupby(zip(points, xs, [*xs[1:], end]), key=lambda one: one[0].rule):
         run, (name, colour) = list(run), RULES[rule]
         x, wide = run[0][1], run[-1][2] - run[0][1]
         if wide <= .5: continue
-        s.box(x, _FOOT + 10, wide, 22, colour, name, edge="faint", radius=0)
+        s.box(x, y, wide, 22, colour, name, edge="faint", radius=0)
         word = next((n for n in (name, rule) if width_of(n, 14) < wide - 6), "")
-        s.text(x + wide/2, _FOOT + 21, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
+        s.text(x + wide/2, y + 11, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #328b25ce
-def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float], y: float):
     "A sign for each moment; a tick for one that has no room beside the sign before it."
-    y, right = _FOOT + 50, -1e9
+    right = -1e9
     for p, x in zip(points[1:], xs[1:]):
         sign, colour = _SIGNS.get(p.moment.what, p.moment.what), _COLOURS.get(p.moment.what, "soft")
         half = max(6.5, width_of(sign, 13, True)/2 + 3)
@@ -295,12 +287,22 @@ def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
         right = x + half
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #06fe3207
-def _falls(s: Scene, points: Sequence[Point], xs: Sequence[float]):
-    "Where the memory falls below the border."
-    if (at := fall(points)) is None: return
-    side, align = (-6, "right") if xs[at] > (_LEFT + _RIGHT)/2 else (6, "left")
-    s.line(xs[at], _HEAD - 18, xs[at], _FOOT + 32, "red", 2, True)
-    s.text(xs[at] + side, _HEAD - 13, "falls below the border here", 14, colour="red", align=align)
+def _life(points: Sequence[Point], settings: TrustSettings, by_day: bool, s: Scene, y: float) -> float:
+    "The chart of a life, a band of a board; where the next one begins."
+    along = [p.day for p in points] if by_day else range(len(points))
+    axes = Axes(s, 38, y + 26, 562, 210, last=along[-1])
+    xs, foot, end = [axes.x(a) for a in along], y + 236, axes.left + axes.wide
+    axes.levels(0, .25, .5, .75, 1)
+    for x, value, align in ((axes.left, 0, "left"), (end, along[-1], "right")):
+        s.text(x, foot + 75, f"{'day' if by_day else 'event'} {value:.3g}", 13, colour="soft", align=align)
+    _curves(axes, points, along, settings)
+    if (at := fall(points)) is not None:
+        side, align = (-6, "right") if xs[at] > axes.left + axes.wide/2 else (6, "left")
+        s.line(xs[at], y + 8, xs[at], foot + 32, "red", 2, True)
+        s.text(xs[at] + side, y + 13, "falls below the border here", 14, colour="red", align=align)
+    _strip(s, points, xs, end, foot + 10)
+    _happened(s, points, xs, foot + 50)
+    return foot + 84
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #7f8334c7
 def draw_life(
@@ -310,21 +312,9 @@ def draw_life(
     by_day: bool = True,          # False: one event after the other
 ) -> Scene:
     "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
-    points = walk(moments, settings)
-    s, rule = Scene(790, _FOOT + 92, story(moments, settings, title)), points[-1].rule
-    along = [p.day for p in points] if by_day else range(len(points))
-    axes = Axes(s, _LEFT, _HEAD, _RIGHT - _LEFT, _FOOT - _HEAD, last=along[-1])
-    xs = [axes.x(a) for a in along]
-    axes.levels(0, .25, .5, .75, 1)
-    for x, value, align in ((_LEFT, 0, "left"), (_RIGHT, along[-1], "right")):
-        s.text(x, _FOOT + 75, f"{'day' if by_day else 'event'} {value:.3g}", 13, colour="soft", align=align)
-    s.text(12, 20, one_line(title), 16, True, width=430)
-    s.text(778, 20, f"at the end: {RULES[rule][0]}", 15, True, "red" if rule == "dropped" else "ink", "right", 330)
-    _curves(axes, points, along, settings)
-    _falls(s, points, xs)
-    _strip(s, points, xs)
-    _happened(s, points, xs)
-    return s
+    points, told = walk(moments, settings), story(moments, settings)
+    return draw_board(Board(title=one_line(title), note=f"at the end: {RULES[points[-1].rule][0]}", more=told,
+                            bands=[partial(_life, points, settings, by_day)]), caption_of(f"{one_line(title)}: {told}"))
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #daadc6d8
 _SLIDERS = {   # by setting: label, lowest, highest, step, hint
@@ -380,6 +370,11 @@ class Plane:
     directions: np.ndarray      # [2, dim]
     shown: tuple[float, float]  # share of the variance along each, 0..1
 
+    @property
+    def percent(self) -> int:
+        "What it shows of the variance: the sum of the two numbers as they are written."
+        return sum(round(100*share) for share in self.shown)
+
     def places(self, vectors: np.ndarray) -> np.ndarray:   # [..., 2]
         "Where vectors stand on the plane."
         return (vectors - self.centre) @ self.directions.T
@@ -397,11 +392,19 @@ def plane(
     across, up = np.clip(two/max(values.sum(), 1e-12), 0, 1)*some
     return Plane(np.mean(vectors, 0), directions*some[:, None], (float(across), float(up)))
 
-def percent_shown(
-    shown: tuple[float, float],
-) -> int:
-    "What a plane shows of the variance: the sum of the two numbers as they are written."
-    return sum(round(100*share) for share in shown)
+def free_place(
+    at: tuple[float, float],   # where a sign would stand
+    half: float,               # of its width, pixels
+    taken: list[tuple[float, float, float]],   # of each sign that is there: x, half its width, y; the new one is added
+    top: float = 0, foot: float = 1e6,
+) -> tuple[float, float] | None:   # None: there is no room
+    "The place, or one beside it, where a sign touches none that is there."
+    for dx, dy in ((0, 0), (0, -17), (0, 17), (17, 0), (-17, 0), (0, -34), (0, 34), (34, 0), (-34, 0)):
+        x, y = at[0] + dx, min(max(at[1] + dy, top), foot)
+        if not any(abs(x - a) < half + b and abs(y - c) < 16 for a, b, c in taken):
+            taken.append((x, half, y))
+            return x, y
+    return None
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #631dbed9
 @dataclass(frozen=True, eq=False)
@@ -422,7 +425,7 @@ class MemoryMap:
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #3aa04f8c
 def memory_map(
-    store: "MemoryStore",
+    store: MemoryStore,
     user: str,
     encoder: str | None = None,   # whose vectors, by the embedder's name; None where all come from one
 ) -> MemoryMap:
@@ -460,26 +463,8 @@ def nearest(
     return [Near(int(i), float(cosines[i]), int(rank[i])) for i in np.argsort(-cosines, kind="stable")[:k]]
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #e57659fa
-def map_words(
-    m: MemoryMap,
-    question: str = "",
-    near: Sequence[Near] = (),
-) -> list[str]:   # the last is the picture's caption
-    "The map in sentences (ours)."
-    names, (across, up) = [x.kind for x in m.memories], m.plane.shown
-    kinds = ", ".join(f"{names.count(k)} {one_line(k)}" for k in m.kinds[:8])
-    told = [f"{many(len(names), 'memory', 'memories')}: {kinds}.",
-            f"The map shows {percent_shown(m.plane.shown)}% of their variance ({across:.0%} across, {up:.0%} up), so "
-            "what looks near may be far."]
-    if not near: return told
-    rows = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
-    look = sum(x.rank_on_map <= len(near) for x in near)
-    return [*told, f"Nearest to “{short(question, 120)}” by true cosine: {rows}.",
-            f"Of the nearest {len(near)} by cosine, {look} look so on the map, too."]
-
-# %% ../../../nbs/widgets/explorers/03_memories.ipynb #635371e4
-_SIZE, _PAD, _TOP = 430, 26, 62    # of the map
 _KIND_COLOURS = ("blue", "orange", "deep", "navy", "mauve", "red", "faint")   # the last for all further kinds
+_WIDE, _HIGH = WIDTH - 2*LEFT, 300    # of the map
 
 def _look(m: MemoryMap) -> dict[str, tuple[str, str]]:
     "A letter and a colour for each kind of memory."
@@ -487,26 +472,18 @@ def _look(m: MemoryMap) -> dict[str, tuple[str, str]]:
     return {kind: (chr(65 + i) if i < last else "·", _KIND_COLOURS[min(i, last)]) for i, kind in enumerate(m.kinds)}
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #71a3437d
-def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
-    "Places on the picture, one scale for both directions."
-    low, high = places.min(0), places.max(0)
-    centred = (places - (low + high)/2)*(_SIZE - 2*_PAD)/max(float((high - low).max()), 1e-9)
-    return np.column_stack([14 + _SIZE/2 + centred[:, 0], _TOP + _SIZE/2 - centred[:, 1]])
-
-# %% ../../../nbs/widgets/explorers/03_memories.ipynb #64391f31
-def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
-    "Which letter is which kind, and how much of the truth the map shows."
-    share, named = sum(m.plane.shown), {}
-    for kind, (sign, colour) in _look(m).items():
-        named["· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}"] = colour
-    y = s.legend(476, _TOP + 8, named, wide=300) + 10
-    s.text(476, y, f"The map shows {percent_shown(m.plane.shown)}% of the variance", 14, colour="soft", width=300)
-    s.bar(476, y + 14, 290, 10, share, "navy")
-    return y + 52
+def on_picture(
+    places: np.ndarray,                                    # [n, 2] on a plane
+    left: float, top: float, wide: float, high: float,     # pixels of the map
+) -> np.ndarray:                                           # [n, 2] pixels
+    "Places of a plane, stretched to fill a map."
+    places = places*(1, -1)
+    shares = (places - places.min(0))/np.maximum(np.ptp(places, 0), 1e-9)
+    return shares*(wide - 24, high - 24) + (left + 12, top + 12)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #9f17ffa6
-def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
-    "A sign for each memory; those of other kinds than the one that is shown are dots."
+def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str) -> list[tuple[float, float, float]]:
+    "A sign for each memory, a dot for those of other kinds than the one that is shown; where signs are."
     size, look = 14 if len(at) < 200 else 8, _look(m)
     s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
     for (x, y), one in zip(at, m.memories):
@@ -514,33 +491,27 @@ def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
         sign, colour = look[one.kind]
         s.box(x - size/2, y - size/2, size, size, colour, one.text, radius=size/2)
         if size > 8: s.text(x, y, sign, 10, True, "ink" if colour in ("orange", "mauve", "faint") else "on", "center")
-
-# %% ../../../nbs/widgets/explorers/03_memories.ipynb #2b8a34ac
-def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: float):
-    "The nearest with their true cosines."
-    s.text(476, y, "By cosine (and by the map)", 15, True)
-    rows = [Bar(f"{i}. {m.memories[n.position].text}", n.cosine, f"{n.cosine:.2f} ({n.rank_on_map}.)", "navy")
-            for i, n in enumerate(near, 1)]
-    s.paragraph(476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
+    return [(x, size/2, y) for x, y in at]
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #1e329809
-def _beside(place: np.ndarray, taken: list[tuple[float, float]]) -> tuple[float, float]:
-    "Where beside a memory a number covers least."
-    places = [(place[0] + x, place[1] + y) for x, y in ((13, -11), (-13, -11), (13, 11), (-13, 11), (18, 0), (-18, 0))]
-    best = min(places, key=lambda p: sum(max(0, 17 - np.hypot(p[0] - x, p[1] - y)) for x, y in taken))
-    taken.append(best)
-    return best
-
-def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):
+def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], taken: list):
     "The question's mark, the last of the places, and a number beside each neighbour."
-    taken = [tuple(place) for place in at]
     for i, n in enumerate(near, 1):
-        x, y = _beside(at[n.position], taken)
+        x, y = free_place(at[n.position], 9, taken, at[:, 1].min()) or at[n.position]
         s.box(x - 9, y - 8.5, 18, 17, "ink", m.memories[n.position].text, radius=8)
         s.text(x, y, f"{i}", 12, True, "on", "center")
-    s.text(34, 45, f"“{one_line(question)}”", 14, colour="soft", width=740)
-    for x, y in (at[-1], (21, 45)):
-        s.box(x - 7, y - 7, 14, 14, "red", question, edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
+    x, y = at[-1]
+    s.box(x - 7, y - 7, 14, 14, "red", "the question", edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
+
+def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: Scene, y: float) -> float:
+    "The band of a board with the map; where the next one begins."
+    at = on_picture(places, LEFT, y + 6, _WIDE, _HIGH)
+    s.box(LEFT, y + 6, _WIDE, _HIGH, edge="line")
+    for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
+    taken = _memories(s, m, at, kind)
+    if near: _question(s, m, at, near, taken)
+    named = {"· other kinds" if sign == "·" else f"{sign} {short(name, 16)}": ink for name, (sign, ink) in _look(m).items()}
+    return s.legend(LEFT, y + _HIGH + 20, named)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6db5fb8f
 def draw_map(
@@ -551,23 +522,23 @@ def draw_map(
     kind: str = "",                     # the only one that is drawn in full; '': all
 ) -> Scene:
     "A user's memories on a plane, and a question among them with lines to its true neighbours (ours)."
-    near, (across, up) = [] if vector is None else nearest(m, vector, k), m.plane.shown
-    told, there = map_words(m, question, near), many(len(m.memories), "memory", "memories")
-    s = Scene(790, _TOP + _SIZE + 40, " ".join(told), told[-1])
-    at = _screen(m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]))
-    s.text(14, 22, f"{there} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, edge="line")
-    s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"→ first direction: {across:.0%} of the variance; ↑ second: {up:.0%}", 13,
-           colour="soft", align="center", width=_SIZE)
-    for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
-    _memories(s, m, at, kind)
-    y = _key(s, m)
-    if near: _question(s, m, at, near, question); _neighbours(s, m, near, told[-1], y)
-    else: s.text(476, y, "Type a question to see what is near it.", 15, colour="soft", width=300)
-    return s
+    near, names = [] if vector is None else nearest(m, vector, k), [x.kind for x in m.memories]
+    places, (across, up) = m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]), m.plane.shown
+    kinds = ", ".join(f"{names.count(name)} {one_line(name)}" for name in m.kinds[:8])
+    trusted = (f"The map shows {m.plane.percent}% of the variance ({across:.0%} across, {up:.0%} up), so what looks near "
+               "may be far.")
+    rows = [Row(text=f"{i}. {m.memories[n.position].text}", parts={"cosine": n.cosine}, ink="navy",
+                note=f"{n.cosine:.2f} (by the map {n.rank_on_map}.)") for i, n in enumerate(near, 1)]
+    look = sum(n.rank_on_map <= len(near) for n in near)
+    found = f"Of the nearest {len(near)} by cosine, {look} look so on the map, too." if near else ""
+    nearby = [Column(name=f"Nearest to “{short(question, 50)}” by true cosine", rows=rows, split=.5)]
+    told = written(f"{trusted} {found or 'Type a question to see what is near it.'}")
+    return draw_board(Board(title=f"{many(len(names), 'memory', 'memories')} of {one_line(m.user)}", more=f"{kinds}. {trusted} {found}",
+                            bands=[partial(_map, m, places, near, kind), *([nearby] if near else []), told]), found or trusted)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #a13039db
 def explore_memories(
-    store: "MemoryStore",
+    store: MemoryStore,
     user: str,
     embedder: "Embedder",      # the one the memories were embedded with
     question: str = "",        # shown first

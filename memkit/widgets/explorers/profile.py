@@ -12,7 +12,6 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +23,8 @@ from ...maprec.items import (
 from ...maprec.recommend import Recommendation, Recommended, Request, named, recommend
 from ...reading.labels import title_key
 from ..draw.scene import (
-    Panel, Scene, _reason, given, listed, many, menu, one_line, press_button, short, tick, width_of)
-from .memories import percent_shown, plane
+    Panel, Scene, _reason, given, listed, many, menu, one_line, page_widget, press_button, short, tick, width_of)
+from .memories import Plane, free_place, on_picture, plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
 if TYPE_CHECKING:
@@ -321,43 +320,25 @@ _CSS = """
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #f0ae40fe
 START = {"tab": "ratings", "sort": "when", "down": True, "tried": {}, "added": [], "why": ""}
 
-@lru_cache(1)
-def _view() -> type:
-    import anywidget
-    import traitlets
-    class ProfileView(anywidget.AnyWidget):
-        "The table and the list; `value` is what is set, `shown` what the page shows of it, `found` titles that fit."
-        _esm, _css = _VIEW_STARS + _TABLE + _LIST + _ADD + _RENDER, _CSS
-        value = traitlets.Dict()
-        shown = traitlets.Dict().tag(sync=True)
-        found = traitlets.List().tag(sync=True)
-    return ProfileView
-
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #fbcebab8
 def profile_view(
     pressed: Callable[..., Any],   # takes what was pressed: `do`, and what belongs to it
-) -> "Widget":                     # with traits value, shown and found
+) -> "Widget":                     # with traits `value`: what is set, `shown`: what the page shows, `found`: titles
     "A table of works with stars to click, and a list beside it; needs anywidget (ours)."
-    import ipywidgets as w
-    view = _view()(value=START, layout=w.Layout(width="100%", height="372px"))
+    view = page_widget(_VIEW_STARS + _TABLE + _LIST + _ADD + _RENDER, _CSS, value=START, shown={}, found=[])
+    view.layout.width, view.layout.height = "100%", "372px"
     view.on_msg(lambda _, content, buffers: pressed(**content))
     return view
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #4572739f
+_LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 1072, 250, 17   # of the map, and of a sign on it
+
 @dataclass(frozen=True, eq=False)
 class TasteMap:
-    "Works and their places on a plane."
-    items: tuple[Item, ...]
-    places: np.ndarray                       # [n, 2], 0..1: from left to right, from top to bottom
-    shown: tuple[float, float]               # shares of the variance across and up, 0..1
-    genres: dict[str, np.ndarray]            # of the most works, and where the middle of these is
-
-    @cached_property
-    def _rows(self) -> dict: return {i.key: n for n, i in enumerate(self.items)}
-    def place(self, item: Item) -> np.ndarray | None:   # [2]; None: it isn't on the map
-        "Where a work stands."
-        at = self._rows.get(item.key)
-        return None if at is None else self.places[at]
+    "Works and their places on the picture."
+    places: dict[tuple[str, str], tuple[float, float]]   # by the key of a work: pixels
+    plane: Plane
+    genres: dict[str, np.ndarray]                        # of the most works, and where the middle of these is
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #1da086f3
 def taste_map(
@@ -367,12 +348,10 @@ def taste_map(
     "A map of works by their vectors, with the eight genres that are most frequent (ours)."
     vectors = space.vectors(items)
     flat = plane(vectors)
-    places = flat.places(vectors)
-    places = (places - places.min(0))/np.maximum(np.ptp(places, 0), 1e-9)
-    places[:, 1] = 1 - places[:, 1]
+    places = on_picture(flat.places(vectors), _LEFT, _TOP, _WIDE, _HIGH)
     often = Counter(g for i in items for g in i.genres).most_common(8)
-    middle = lambda genre: np.median(places[[n for n, i in enumerate(items) if genre in i.genres]], 0)
-    return TasteMap(tuple(items), places, flat.shown, {genre: middle(genre) for genre, _ in often})
+    middle = lambda genre: np.median(places[[genre in i.genres for i in items]], 0)
+    return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, {genre: middle(genre) for genre, _ in often})
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #d5a1899d
 def taste_words(
@@ -381,68 +360,52 @@ def taste_words(
     told: Sequence[Recommendation],   # what is recommended, best first
 ) -> str:
     "The taste map in sentences (ours)."
-    out = (f"Taste map of {many(len(m.items), 'work')}, {len(rated)} of them rated. It shows "
-           f"{percent_shown(m.shown)}% of how they differ ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what "
-           "looks near may be far.")
+    across, up = m.plane.shown
+    out = (f"Taste map of {many(len(m.places), 'work')}, {len(rated)} of them rated. It shows {m.plane.percent}% of how "
+           f"they differ ({across:.0%} across, {up:.0%} up), so what looks near may be far.")
     for k in sorted({r.rating for r in rated}, reverse=True):
         out += listed(f"Rated {k:g}", [named(r.item) for r in rated if r.rating == k])
-    if off := sum(m.place(r.item) is None for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
+    if off := sum(r.item.key not in m.places for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
     best = [f"{n}. {named(r.item)}, expected {r.expected:.1f}" for n, r in enumerate(told, 1)]
     return out + listed("Recommended", best, 12)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #ecaa4c4c
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
-_LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 1072, 250, 17   # of the map, and of a sign on it
 _CROWD = 60                                               # rated works, from which on their signs are small
-
-def _pixels(place: Sequence[float]) -> tuple[float, float]:
-    return _LEFT + 12 + (_WIDE - 24)*place[0], _TOP + 12 + (_HIGH - 24)*place[1]
-
-def _half(stars: float) -> str: return f"{int(stars) or ''}½" if stars % 1 else f"{stars:.0f}"
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #cb71b44e
 def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated], taken: list):
     "A round sign for each rated work; a small one without its number in a crowd."
     size = _MARK if len(rated) <= _CROWD else 8
     for r in rated:
-        if (place := m.place(r.item)) is None: continue
-        (x, y), (colour, ink) = _pixels(place), _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
+        if r.item.key not in m.places: continue
+        (x, y), (colour, ink) = m.places[r.item.key], _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
         wide = size + 6*(size == _MARK and r.rating % 1 > 0)      # room for "4½"
         s.box(x - wide/2, y - size/2, wide, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
               radius=size/2)
         if size < _MARK: continue
-        s.text(x, y, _half(r.rating), 9 if r.rating % 1 else 11, True, ink, "center")
+        told = f"{int(r.rating) or ''}½" if r.rating % 1 else f"{r.rating:.0f}"
+        s.text(x, y, told, 9 if r.rating % 1 else 11, True, ink, "center")
         taken.append((x, wide/2, y))
-
-# %% ../../../nbs/widgets/explorers/05_profile.ipynb #ee6e9239
-def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, float]]) -> tuple[float, float] | None:
-    "The place, or one beside it, where a sign of this half width touches none that is there; None: there is no room."
-    for dx, dy in ((0, 0), (0, -17), (0, 17), (17, 0), (-17, 0), (0, -34), (0, 34), (34, 0), (-34, 0)):
-        x, y = at[0] + dx, min(max(at[1] + dy, _TOP + 9), _TOP + _HIGH - 9)
-        if not any(abs(x - a) < half + b and abs(y - c) < 16 for a, b, c in taken):
-            taken.append((x, half, y))
-            return x, y
-    return None
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #dc804efe
 def _told_signs(s: Scene, m: TasteMap, told: Sequence[Recommendation], taken: list):
     "A square with its place on the list for each work that is recommended; beside its place where that is taken."
     for n, r in enumerate(told, 1):
-        if (place := m.place(r.item)) is None: continue
-        at, title = _pixels(place), f"{n}. {named(r.item)}: expected {r.expected:.1f}"
-        x, y = _free(at, _MARK/2, taken) or at
+        if not (at := m.places.get(r.item.key)): continue
+        x, y = free_place(at, _MARK/2, taken, _TOP + 9, _TOP + _HIGH - 9) or at
         with s.group(key=f"{r.item.domain}/{r.item.id}"):
             if (x, y) != at: s.line(*at, x, y, "navy", 2)
-            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper")
+            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", "paper")
             s.text(x, y, str(n), 11, True, "on", "center")
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bc2c122b
 def _genre_names(s: Scene, m: TasteMap, taken: list):
     "Each genre where the middle of its works is, or beside it."
-    for name, place in m.genres.items():
-        half, (x, y) = width_of(name, 13, True)/2 + 2, _pixels(place)
-        at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
-        if at: s.text(*at, name, 13, True, "ink", "center")
+    for name, (x, y) in m.genres.items():
+        half = width_of(name, 13, True)/2 + 2
+        x = min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4)
+        if at := free_place((x, y), half, taken, _TOP + 9, _TOP + _HIGH - 9): s.text(*at, name, 13, True, "ink", "center")
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #054278c6
 def draw_taste(
@@ -456,10 +419,10 @@ def draw_taste(
     s = Scene(1100, _TOP + _HIGH + 8, taste_words(m, rated, told), caption)
     stars = {f"{k} star{'s'*(k > 1)}": colour for k, (colour, _) in enumerate(_STARS, 1)}
     s.legend(_LEFT, 18, {**stars, "recommended (its place)": "navy", "any other work": "faint"})
-    s.text(_LEFT + _WIDE, 18, f"shows {percent_shown(m.shown)}% of the differences", 13, colour="soft", align="right")
+    s.text(_LEFT + _WIDE, 18, f"shows {m.plane.percent}% of the differences", 13, colour="soft", align="right")
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
-    dot = 3 if len(m.items) > 600 else 4
-    s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in map(_pixels, m.places)), "faint")
+    dot = 3 if len(m.places) > 600 else 4
+    s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in m.places.values()), "faint")
     _rated_signs(s, m, rated, taken)
     _told_signs(s, m, told, taken)
     _genre_names(s, m, taken)

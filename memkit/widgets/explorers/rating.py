@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['STRENGTHS', 'Forecasts', 'forecast', 'pushes', 'forecast_words', 'draw_forecast', 'explore_rating', 'Hearing',
-           'weighted', 'ask_adapters', 'Recording', 'load_recording', 'hearing_words', 'draw_hearing',
-           'explore_recorded', 'explore_adapters']
+           'weighted', 'ask_adapters', 'Recording', 'load_recording', 'draw_hearing', 'explore_recorded',
+           'explore_adapters']
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #9aa0390a
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TYPE_CHECKING
 
@@ -25,9 +25,10 @@ from ...maprec.items import Item, Rated, title_line
 from ...maprec.own_ratings import LABELS, expected
 from ...maprec.prediction import decode, shuffled
 from ...records import Message
+from ..draw.board import Board, Column, Row, draw_board
 from ..draw.scene import (
     Panel, Scene, all_given, given, many, menu, one_line, ordinal, short, slider, tick, ways)
-from .lesson import Axes, Bar, bars
+from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #4205c05a
 if TYPE_CHECKING:
@@ -96,14 +97,12 @@ def forecast_words(
     n: int,              # ratings of the history that are known
     target: int = 0,     # which
     how: str = "mean",   # what is answered
-) -> list[str]:          # the first is the picture's caption
+) -> list[str]:          # the first is the picture's title
     "What is predicted after `n` ratings, and how large the error is (ours)."
-    answer, shares, truth = f.answers(how)[:, target], f.shares[n, target], f.truth[target]
+    answer, truth = f.answers(how)[:, target], f.truth[target]
     after, item = f"After {n} of {many(len(f.history), 'rating')}", short(f.targets[target].title, 60)
     error = "" if truth is None else f"; the true rating is {truth:g}"
-    likely = int(shares.argmax())
-    out = [f"{after}, the model predicts {answer[n]:.2f} stars for {item} ({how}){error}.",
-           f"The likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."]
+    out = [f"{after}, the model predicts {answer[n]:.2f} stars for {item} ({how}){error}."]
     if n:
         last = f.history[n - 1]
         given = f"{one_line(last.item.title)}: {last.rating:g} stars"
@@ -113,30 +112,6 @@ def forecast_words(
         out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items "
                    f"is {f.errors(how)[n]:.2f}.")
     return out
-
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #fe2170fa
-_BASE, _TALL, _BAR, _X0 = 268, 170, 44, 24     # of the bars: foot, height of a share of 1, width, left end
-
-def _star_x(stars: float) -> float: return _X0 + _BAR/2 + (stars - 1)*(_BAR + 16)
-
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #1d4b1d83
-def _shares(s: Scene, f: Forecasts, n: int, target: int, how: str):
-    "The five shares; the truth below, the answer above."
-    shares, truth, answer = f.shares[n, target], f.truth[target], f.answers(how)[n, target]
-    scale, at = _TALL/max(float(shares.max()), .6), _star_x(answer)
-    above = max((scale*share + 22 for k, share in zip(LABELS, shares) if abs(_star_x(k) - at) < _BAR/2), default=0)
-    s.line(at, 74, at, _BASE - above, "orange", 3, True)
-    s.text(min(max(at, 95), 255), 62, f"{how} {answer:.2f}", 15, True, align="center")
-    for k, share in zip(LABELS, shares):
-        x, top, colour = _star_x(k), _BASE - scale*share, "green" if truth == k else "blue"
-        s.box(x - _BAR/2, top, _BAR, scale*share, colour, f"{k} stars: {share:.1%}", radius=2)
-        s.box(x - 19, top - 20, 38, 17, "paper").text(x, top - 11, f"{share:.0%}", 14, align="center")
-        s.text(x, _BASE + 14, f"{k} ★", 15, True, align="center")
-    s.line(_X0 - 8, _BASE, _star_x(5) + _BAR/2 + 8, _BASE, "faint")
-    if truth is None: return
-    x = _star_x(truth)
-    s.line(x, _BASE + 26, x, _BASE + 38, "deep", 4)
-    s.text(min(max(x, 60), 280), _BASE + 50, f"truth {truth:g}", 15, True, "deep", "center")
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #a9656e83
 def _grown(axes: Axes, ys: np.ndarray, n: int, title: str, colour: str):
@@ -150,28 +125,26 @@ def _grown(axes: Axes, ys: np.ndarray, n: int, title: str, colour: str):
     s.line(axes.x(n), axes.top, axes.x(n), axes.top + axes.high, "faint", 1, True)
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #2f6aa368
-def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
-    "How the prediction came there and, where every target has a truth, the mean error."
+def _course(f: Forecasts, n: int, target: int, how: str, s: Scene, y: float) -> float:
+    "How the prediction came there and, where every target has a truth, the mean error; where the next thing begins."
     size, truth, errors = len(f.history), f.truth[target], f.errors(how)
-    axes = Axes(s, 392, 74, 330, 96, size, 1, 5)
-    if truth is not None: s.line(392, axes.y(truth), 722, axes.y(truth), "deep", 2, True)
+    axes = Axes(s, 42, y + 38, 300, 96, size, 1, 5)
+    if truth is not None: s.line(axes.left, axes.y(truth), axes.left + axes.wide, axes.y(truth), "deep", 2, True)
     _grown(axes, f.answers(how)[:, target], n, "the prediction, stars (dashed: the truth)", "orange")
     if not np.isnan(errors).any():
-        axes = axes._replace(top=222, high=66, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
+        axes = axes._replace(left=422, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
         _grown(axes, errors, n, f"mean error, {many(len(f.targets), 'target')}, stars", "navy")
-    for x, told, align in ((392, "0 ratings", "left"), (722, many(size, "rating"), "right")):
-        s.text(x, 306, told, 13, colour="soft", align=align)
+    s.text(42, y + 150, f"from 0 ratings to {size}", 13, colour="soft")
+    return y + 164
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #79738141
-def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray):
+def _pushed(history: Sequence[Rated], by: np.ndarray) -> Column:
     "The four ratings that move the forecast most, up or down."
-    s.text(_X0 - 8, 354, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
     most = [i for i in np.argsort(-np.abs(by), kind="stable")[:4] if abs(by[i]) >= .005]
-    if not most:
-        s.text(_X0 - 8, 382, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
-    rows = [Bar(f"{history[i].item.title}, {history[i].rating:g}★", by[i], f"{by[i]:+.2f}".replace("-", "−"),
-                "blue" if by[i] > 0 else "orange") for i in most]
-    bars(s, _X0 - 8, 382, rows, 560, 120/max(.25, *np.abs(by[most])) if most else 1, 24)
+    rows = [Row(text=f"{history[i].item.title}, {history[i].rating:g}★", note=f"{by[i]:+.2f}".replace("-", "−"),
+                parts={"stars": abs(by[i])/np.abs(by).max()}, ink="blue" if by[i] > 0 else "orange") for i in most]
+    nothing = Row(text="nothing does: no rating is known, or none is of a similar item")
+    return Column(name="What changes it most", note="with, minus without", rows=rows or [nothing])
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #daf7a327
 def draw_forecast(
@@ -182,19 +155,18 @@ def draw_forecast(
     by: np.ndarray = np.zeros(0),  # from `pushes` at `n`
     title: str = "",
 ) -> Scene:
-    "The five shares after `n` ratings, and how the answer and the error came there (MAP §4.3)."
+    "The five probabilities after `n` ratings, and how the answer and the error came there (MAP §4.3)."
     size = len(f.history)
     if not 0 <= n <= size:
         raise ValueError(f"the history has {many(size, 'rating')}, so its length lies in 0..{size}; got {n}")
-    told = forecast_words(f, n, target, how)
-    s = Scene(790, 480, " ".join(told), told[0])
-    s.text(16, 20, title_line(f.targets[target]), 16, True, width=470)
-    s.text(774, 20, f"{n} of {size} ratings known", 15, colour="soft", align="right")
-    s.text(16, 42, title or "probability of 1 to 5 stars", 14, colour="soft", width=370)
-    _shares(s, f, n, target, how)
-    _course(s, f, n, target, how)
-    _pushed(s, f.history[:n], by)
-    return s
+    (first, *rest), truth = forecast_words(f, n, target, how), f.truth[target]
+    stars = [Row(text=f"{k} ★", parts={"probability": p}, note=f"{p:.0%}", how="the truth" if truth == k else "")
+             for k, p in zip(LABELS, f.shares[n, target])]
+    told = f"{how} {f.answers(how)[n, target]:.2f}" + ("" if truth is None else f", truth {truth:g}")
+    columns = [Column(name="Probability", note=told, rows=stars, split=.12, bar=150, width=.8), _pushed(f.history[:n], by)]
+    said = [("Item", title_line(f.targets[target])), ("By", title)]
+    return draw_board(Board(title=first.rstrip("."), note=f"{n} of {size} ratings known", said=said, more=" ".join(rest),
+                            bands=[columns, partial(_course, f, n, target, how)]), first)
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #6ca58870
 def explore_rating(
@@ -220,7 +192,7 @@ def explore_rating(
     def draw(n, target, predictor, how, mixed):
         f = ask(predictor, mixed)
         by = pushes(named[predictor], f.history[:n], f.targets[target])
-        return draw_forecast(f, n, target, how, by, f"by {predictor}" + ", ratings shuffled"*mixed)
+        return draw_forecast(f, n, target, how, by, predictor + ", ratings shuffled"*mixed)
     return Panel(c, draw, key, [[c["n"]], [c["target"], c["predictor"]], [c["how"], c["mixed"]]])
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #1f02bc8c
@@ -305,71 +277,37 @@ def load_recording(
         raise ValueError(f"{path.name} is no recording of adapters ({e!r}); "
                          "nbs/widgets/explorers/02_rating.ipynb shows how one is made") from None
 
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #7dcc653f
-def _best(h: Hearing, others: bool) -> list[str]:
-    "The style that gains most with each user's weights."
-    return [h.styles[i] for i in h.gains(others)[1:].argmax(1)]
-
-def hearing_words(
-    h: Hearing,
-    wanted: Mapping[str, str] = {},   # user -> the style they like
-    others: bool = False,             # compared with the other users' weights
-) -> list[str]:                       # the last is the picture's caption
-    "What was answered, and which style each user's weights favour (ours)."
-    against = _against(h, others)
-    quote = lambda text: f"“{short(text, 160)}”" if text.strip() else "nothing"
-    strong = f", with weights at {h.strength:g} of their strength" if h.strength != 1 else ""
-    out = [f"Asked {quote(h.question)}{strong}. Without weights: {quote(h.answers[0])}."]
-    for user, answer, best, gain in zip(h.users[1:], h.answers[1:], _best(h, others), h.gains(others)[1:].max(1)):
-        likes = f"; {one_line(user)} likes the style “{wanted[user]}”" if user in wanted else ""
-        out.append(f"With the weights of {one_line(user)}: {quote(answer)}; against {against}, the {best} answer gains "
-                   f"most ({_percent(gain)} per token){likes}.")
-    liked = [wanted[user] == best for user, best in zip(h.users[1:], _best(h, others)) if user in wanted]
-    if not liked: return [*out, f"The bars compare each user's weights with {against}."]
-    whose = f"{sum(liked)} of {many(len(liked), 'user')}"
-    return [*out, f"Against {against}, the liked style (★) gains most with the weights of {whose}."]
-
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #26fba029
-def _against(h: Hearing, others: bool) -> str:
-    return "the other users' weights" if others and len(h.users) > 2 else "no weights"
-
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #68f4d4a2
-def _percent(gain: float) -> str:
-    "A gain as one reads it."
-    return f"{gain:+,.0%}".replace("-", "−")
-
-# %% ../../../nbs/widgets/explorers/02_rating.ipynb #a95ee419
-def _styles(h: Hearing, user: str | None, gain: np.ndarray, likes: str) -> list[Bar]:
-    "How much likelier the answers in each style are; without weights: how likely they are at all."
-    if user is None:
-        return [Bar(style, p, f"{p:.3f}", "mauve") for style, p in zip(h.styles, np.exp(h.scores[0]))]
-    best = h.styles[int(gain.argmax())]
-    return [Bar(f"{style} ★" if style == likes else style, x, _percent(x),
-                "deep" if style == best else "blue" if x >= 0 else "orange", style in (likes, best))
-            for style, x in zip(h.styles, gain)]
-
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #79aa95f9
 def draw_hearing(
     h: Hearing,
     wanted: Mapping[str, str] = {},   # user -> the style they like, marked with a star
     others: bool = False,             # compare with the other users' weights, not with none
 ) -> Scene:
-    "Answers on the left; on the right, how much likelier each user's weights find an answer in each style (ours)."
-    high, gains, told = max(18*len(h.styles) + 18, 92), h.gains(others), hearing_words(h, wanted, others)
-    s = Scene(790, 66 + high*len(h.users) + 28, " ".join(told), told[-1])
-    s.text(14, 22, h.question, 16, True, width=560)
-    s.text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")
-    longest, likely = max(float(np.abs(gains).max()), .05), float(np.exp(h.scores[0]).max())
-    for row, (user, answer) in enumerate(zip(h.users, h.answers)):
-        y, likes = 66 + high*row, wanted.get(user, "")
-        s.line(14, y - 18, 776, y - 18)
-        s.text(14, y, f"{user} (likes: {likes})" if likes else user or "no weights", 15, True, width=380)
-        s.paragraph(14, y + 22, answer, 370, max(2, int((high - 32)/19)))
-        bars(s, 416, y + 4, _styles(h, user, gains[row], likes), 625, 75/(longest if row else likely), 18)
-    told = ("Top right: probability per token of an answer in each style, without weights. Below: how a user's weights "
-            f"change it, against {_against(h, others)}. Green: gains most. ★: liked.")
-    s.paragraph(14, s.height - 32, told, 766, size=13, step=18, colour="soft")
-    return s
+    "Every answer, and how much likelier each user's weights find an answer in each style (ours)."
+    gains, likely = h.gains(others), np.exp(h.scores[0])
+    best, longest = gains.argmax(1), max(float(np.abs(gains).max()), .05)
+    against = "the other users' weights" if others and len(h.users) > 2 else "no weights"
+    def column(i: int, user: str | None) -> Column:
+        likes, rows = wanted.get(user, ""), []
+        for j, style in enumerate(h.styles):
+            x, liked = gains[i, j], style == likes
+            ink = "mauve" if user is None else "deep" if j == best[i] else "blue" if x >= 0 else "orange"
+            share, note = (likely[j]/likely.max(), f"{likely[j]:.3f}") if user is None else (
+                abs(x)/longest, f"{x:+,.0%}".replace("-", "−"))
+            rows.append(Row(text=style + " ★"*liked, parts={"gain": share}, note=note, ink=ink,
+                            lit=user is not None and (liked or j == best[i])))
+        name = "no weights" if user is None else user + f" (likes: {likes})"*bool(likes)
+        return Column(name=name, note="" if i else "probability per token", rows=rows, split=.38, bar=120)
+    columns = [column(*one) for one in enumerate(h.users)]
+    liked = [wanted[user] == h.styles[j] for user, j in zip(h.users, best) if user in wanted]
+    whose = f"{sum(liked)} of {many(len(liked), 'user')}"
+    told = (f"Against {against}, the liked style (★) gains most with the weights of {whose}." if liked
+            else f"The bars compare each user's weights with {against}.")
+    strong = f", with weights at {h.strength:g} of their strength" if h.strength != 1 else ""
+    said = [(user or "without", short(answer, 165) or "nothing") for user, answer in zip(h.users, h.answers)]
+    return draw_board(Board(title=f"Asked “{short(h.question, 160)}”{strong}", said=said, more=told,
+                            note="change per token; green: most",
+                            bands=[columns[i:i + 2] for i in range(0, len(columns), 2)]), told)
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #0527a5e7
 def _hearings(ask: Callable[[str, float], Hearing], questions: Sequence[str], strengths: Sequence[float],

@@ -8,7 +8,7 @@ __all__ = ['RatingsByTitle', 'KINDS', 'LOST', 'Rating', 'profile_after', 'rating
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #858893f3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
 from ..draw.frames import Moment, turns_and_events
 from ..draw.pictures import memories_of
-from ..draw.board import Board, Column, LEFT, Row, WIDTH
-from ..draw.scene import given, listed, many, quotation, width_of, wrap
+from ..draw.board import Board, Column, Row
+from ..draw.scene import given, many, quotation
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #348eeadb
@@ -148,37 +148,15 @@ def told_of(turn: Turn) -> dict[str, Sequence[Recommendation]]:
             "expected before it was rated": (x["guess"],) if x.get("guess") else ()}
     return {what: of for what, of in told.items() if of}
 
-# %% ../../../nbs/widgets/steppers/04_map.ipynb #5b1c0f2e
-@dataclass(frozen=True, kw_only=True)
-class _Stars(Column):
-    "The probabilities of one item below its title, which may go on in the first `more` rows."
-    title: str
-    more: int = 0
-
-    @property
-    def told(self) -> str:
-        return listed(f"{self.title}, {self.note}", [r.told for r in self.rows[self.more:]], 9)
-
-def _titles(items: Sequence[Recommendation]) -> list[list[str]]:
-    "Each title in as many lines as the longest of them needs, two at most."
-    apart = 30*(len(items) - 1)
-    room = (WIDTH - 2*LEFT - apart)/len(items) - width_of("5.0★", 13) - 16
-    lines = [wrap(r.item.title, room, 2, 15, True) for r in items]
-    most = max(map(len, lines))
-    return [[*of, *[""]*(most - len(of))] for of in lines]
-
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #5b1c0f2f
-def _stars(turn: Turn, r: Recommendation, title: Sequence[str]) -> Column:
+def _stars(turn: Turn, r: Recommendation) -> Column:
     "The probabilities of 1 to 5 stars of one item, and the ratings that moved it most."
     says = turn.extra.get("model says", {}).get(named(r.item), ())
-    rows = [Row(text=line, lit=True) for line in title[1:]]
-    for i, p in enumerate(r.shares, 1):
-        mark = says[i - 1] if says else None
-        rows.append(Row(text=f"{i} ★", parts={"by the ratings": p}, note=f"{p:.0%}", mark=mark))
+    rows = [Row(text=f"{i} ★", parts={"by the ratings": p}, note=f"{p:.0%}", mark=mark)
+            for i, (p, mark) in enumerate(zip(r.shares, says or [None]*5), 1)]
     if says: rows.append(Row(text=f"line: language model, {expected(np.array(says)):.1f}★"))
     for m in (*r.reasons[:1], *r.against[:1]): rows.append(Row(text=f"{m.change:+.2f}★ by {m.rated.item.title}"))
-    note = f"{r.expected:.1f}★"
-    return _Stars(name=title[0], note=note, rows=rows, split=.16, title=r.item.title, more=len(title) - 1)
+    return Column(name=r.item.title, note=f"{r.expected:.1f}★", rows=rows, split=.16)
 
 # %% ../../../nbs/widgets/steppers/04_map.ipynb #174e82ad
 def notes_of(turn: Turn) -> str:
@@ -197,8 +175,7 @@ def _bands(turn: Turn, profile: Column, doubt: float) -> list[list[Column]]:
     "What is shown of a whole turn."
     told = [(what, r) for what, of in told_of(turn).items() for r in of]
     out = [[kinds_column(turn, doubt)], [profile, recalled_column(turn, not profile.rows)]]
-    some = [r for _, r in told[:3]]
-    if some: out.append([_stars(turn, r, title) for r, title in zip(some, _titles(some))])
+    if told: out.append([_stars(turn, r) for _, r in told[:3]])
     rest = "; ".join(f"{named(r.item)} {r.expected:.1f}" for _, r in told[3:])
     note = " ".join(filter(None, (notes_of(turn), f"Also: {rest}." if rest else "")))
     return out + ([[Column(name="Note", rows=[Row(text="", why=note)])]] if note else [])

@@ -30,7 +30,7 @@ from .schema import (
     BEYOND, Database, NotFound, Own, StoreError, adapters, alone, citations, database_file, erasures, events,
     find_owner, glance, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, as_record,
     state, tables, ticks, time_of, turns, write_lock, writing_own)
-from .slices import Kept, Slice, SliceCache, caught_up, check_vector
+from .slices import Kept, Slice, SliceCache, check_vector
 
 # %% ../../nbs/store/02_store.ipynb #667405cf
 @dataclass(frozen=True, kw_only=True)
@@ -130,48 +130,31 @@ def _one(own: Own, user: str, id: int) -> Memory:
     return found[0]
 
 # %% ../../nbs/store/02_store.ipynb #881a994c
-_OF_OWNER = memories.c.owner == bindparam("its_owner")
+_OF_OWNER = memories.c.owner == bindparam("its_owner")     # these are built once: building costs more than running
 _IN_FORCE = (
-    select(memories.c.encoder, memories.c.vector, *_ROW)
+    select(*_ROW, memories.c.encoder, memories.c.vector)
     .where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None))
     .order_by(memories.c.id)
 )
-_ALL_CITED = _CITED.where(_OF_OWNER)   # built once: building costs more than running
+_ALL_CITED = _CITED.where(_OF_OWNER)
 _THESE = memories.c.id.in_(bindparam("ids", expanding=True))
-_LAST_EVENT = select(events.c.id).where(events.c.owner == bindparam("its_owner")).order_by(events.c.id.desc()).limit(1)
-_SINCE = (
-    select(events.c.kind, events.c.memory)
-    .where(events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event"))
-    .limit(501)
-)
+_SINCE = select(events.c.id, events.c.kind, events.c.memory).where(
+    events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event")).order_by(events.c.id.desc()).limit(501)
 
 # %% ../../nbs/store/02_store.ipynb #6c6a067e
-def _read(
-    own: Own, version: int, ids: Collection[int] | None = None
-) -> Kept:  # of these memories; all where None
-    which, more = {"its_owner": own.id} | ({} if ids is None else {"ids": list(ids)}), () if ids is None else (_THESE,)
-    cited, groups, rows = _cited(own.execute(_ALL_CITED.where(*more), which)), {}, {}
-    for encoder, vector, *row in own.execute(_IN_FORCE.where(*more), which).all():
-        groups.setdefault(encoder, []).append((row[0], row[1], vector))
-        rows[row[0]] = (*row, cited.get(row[0], ()))
-    event = own.execute(_LAST_EVENT, {"its_owner": own.id}).scalar() or 0
-    return Kept(version, {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}, rows, event)
-
-# %% ../../nbs/store/02_store.ipynb #e198e52b
-def _read_again(own: Own, version: int, old: Kept | None) -> Kept:
-    "Read only the memories that changed since `old` according to the log; all if `old` is None or much has changed."
-    since = own.execute(_SINCE, {"its_owner": own.id, "its_event": old.event}).all() if old else []
-    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since):
-        return _read(own, version)
-    changed = {id for _, id in since if id is not None}
-    return caught_up(old, changed, _read(own, version, changed))
-
-# %% ../../nbs/store/02_store.ipynb #8584f831
-def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
-    matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(ids), -1)
-    # an upper bound on every row's norm; cheaper than computing the norms
-    longest = math.sqrt(matrix.shape[1])*max(float(matrix.max()), -float(matrix.min()))
-    return Slice(np.array(ids), np.array(kinds), matrix, longest)
+def _read(own: Own, version: int, old: Kept | None) -> Kept:
+    "The user's memories in force; of `old` only those are read anew that changed since, according to the log."
+    which = {"its_owner": own.id, "its_event": old.event if old else 0}
+    since = own.execute(_SINCE, which).all()
+    anew = old is None or len(since) > 500 or any(e.kind == "forgotten" for e in since)
+    changed = {e.memory for e in since} - {None}
+    rows = {} if anew else {id: row for id, row in old.rows.items() if id not in changed}
+    which["ids"] = list(changed)
+    only = () if anew else (_THESE,)
+    cited = _cited(own.execute(_ALL_CITED.where(*only), which))
+    for *row, encoder, vector in own.execute(_IN_FORCE.where(*only), which).all():
+        rows[row[0]] = (*row, cited.get(row[0], ()), encoder, vector)
+    return Kept(version, dict(sorted(rows.items())), since[0].id if since else which["its_event"])
 
 # %% ../../nbs/store/02_store.ipynb #c45ffc45
 @dataclass(frozen=True)
@@ -877,7 +860,7 @@ def _kept(self: MemoryStore, user: str) -> Kept:
         owner, version = find_owner(self._db, conn, user)
         # before a transaction's first write
         if owner and not alone and (kept := self._cache.get(owner, version)): return kept
-        kept = _read_again(Own(conn, owner), version, self._cache.older(owner)) if owner else Kept(0, {})
+        kept = _read(Own(conn, owner), version, self._cache.kept.get(owner)) if owner else Kept(0, {})
     if alone and owner:                    # what a transaction has read may still be rolled back
         self._cache.put(owner, kept)
         if glance(self._db, user) != (owner, version): self._cache.drop(owner)

@@ -242,7 +242,8 @@ def _embedded(model: Any, rows: Sequence[Sequence[int]], dim: int) -> np.ndarray
 
 # %% ../../nbs/search/06_embedders.ipynb #db7ce3cf
 def _descent(
-    model: Any, train: Pairs, rows: Sequence[Sequence[int]], steps: Sequence[list[int]], s: AdapterSettings, progress: bool
+    model: Any, train: Pairs, rows: Sequence[Sequence[int]], steps: Sequence[list[int]], s: AdapterSettings,
+    progress: bool
 ) -> Iterator[float]:
     "Learn from one batch after the other; the loss of each."
     import torch

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import make_once
+from ..files import make_once, write_file
+from ..records import new_id
 
 # %% ../../nbs/search/02_vectors.ipynb #99597b53
 def best_positions(
@@ -190,13 +191,13 @@ def __exit__(self: ChromaIndex, *error) -> None: self.close()
 # %% ../../nbs/search/02_vectors.ipynb #6ff6a875
 @patch
 def _folder(self: ChromaIndex) -> Path | None:
-    "Where Chroma's files are; older versions of memkit named the place in a file."
+    "Where Chroma's files are. A new place has a new name, as Chroma remembers a broken one by its name."
     if self.path is None: return None
     named = self.path/"current"
-    folder = self.path/(named.read_text().strip() if named.is_file() else "chroma")
-    if self.shared and not folder.is_dir():
-        raise RuntimeError(f"the folder {self.path} holds no index to share; build it first")
-    return folder
+    if not named.is_file():
+        if self.shared: raise RuntimeError(f"the folder {self.path} holds no index to share; build it first")
+        write_file(named, new_id("g"))
+    return self.path/named.read_text().strip()
 
 @patch
 def _clear(self: ChromaIndex):

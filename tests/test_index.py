@@ -69,17 +69,14 @@ def check_index(make):
     assert np.allclose([s for _, s in hits], [1, .6, 0], atol=1e-5), f"the score is the inner product; got {hits}"
     index.add(["x"], -2*x[None])
     assert len(index) == 3 and index.search(x, 3)[-1][0] == "x", "adding an id again replaces its vector"
-    index.delete(["xy", "nobody"])
-    assert len(index) == 2 and "xy" not in dict(index.search(np.ones(3), 5)), "deleted is not found"
     index.add([], np.zeros((0, 3)))
-    index.delete([])
     for wrong in (lambda: index.search(np.ones(3), 0), lambda: index.search(np.ones(2), 1),
                   lambda: index.add(["a"], np.ones((2, 3))), lambda: index.add(["a", "a"], np.ones((2, 3))),
                   lambda: index.add(["a"], np.full((1, 3), np.nan))):
         try: wrong()
         except ValueError: continue
         raise AssertionError("k < 1, another size, ids that don't fit and NaN must raise ValueError")
-    assert len(index) == 2, "what was refused leaves no trace"
+    assert len(index) == 3, "what was refused leaves no trace"
 
 
 def test_chroma_contract(tmp_path):
@@ -105,29 +102,7 @@ def test_more_than_one_batch(tmp_path, monkeypatch):
         monkeypatch.setattr(chroma.client, "get_max_batch_size", lambda: 7)
         chroma.add([str(i) for i in range(25)], v)
         assert len(chroma) == 25
-        chroma.delete([str(i) for i in range(20)])
-        assert len(chroma) == 5
-        chroma.erase()
-        assert sorted(i for i, _ in chroma.search(v[0], 99)) == ["20", "21", "22", "23", "24"]
-
-
-def holds(folder: Path, *secrets: bytes) -> list[bool]:
-    data = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
-    return [s in data for s in secrets]
-
-
-def test_only_erase_erases(tmp_path):
-    v = clustered(30, seed=4)
-    secret = (b"somebody-9f3a", v[11].tobytes())
-    with ChromaIndex(64, tmp_path) as chroma:
-        chroma.add([f"n{i}" if i != 11 else "somebody-9f3a" for i in range(30)], v)
-        assert holds(tmp_path, *secret) == [True, True]
-        chroma.delete(["somebody-9f3a"])
-        chroma.erase()
-        assert holds(tmp_path, *secret) == [False, False]
-        assert len(chroma) == 29 and len(list(tmp_path.glob("g-*"))) == 1
-        chroma.add(["later"], v[11:12])
-    with ChromaIndex(64, tmp_path) as chroma: assert len(chroma) == 30 and chroma.search(v[11], 1)[0][0] == "later"
+        assert sorted(int(i) for i, _ in chroma.search(v[0], 99)) == list(range(25))
 
 
 def test_no_leftovers_of_memory_reach_the_disk(tmp_path):
@@ -138,26 +113,10 @@ def test_no_leftovers_of_memory_reach_the_disk(tmp_path):
         for n in (2, 1100):
             chroma.add([str(i) for i in range(n)], v[:n])
             assert lengths() and not any(map(any, lengths()))
-        chroma.delete(["7"])
-        chroma.erase()
-        assert lengths() and not any(map(any, lengths())) and chroma.search(v[3], 1)[0][0] == "3"
+        assert chroma.search(v[3], 1)[0][0] == "3"
     [file] = tmp_path.rglob("length.bin")
     file.write_bytes(b"Quizzlebarrow"*100)            # as an older version of memkit left it
     with ChromaIndex(64, tmp_path) as chroma: assert not any(map(any, lengths())) and chroma.search(v[3], 1)[0][0] == "3"
-
-
-def test_an_erase_that_breaks_off_loses_nothing(tmp_path, monkeypatch):
-    v = clustered(10)
-    with ChromaIndex(64, tmp_path) as chroma:
-        chroma.add([str(i) for i in range(10)], v)
-        def full(*_): raise OSError(28, "No space left on device")
-        monkeypatch.setattr(module, "write_file", full)
-        with pytest.raises(OSError, match="No space left"): chroma.erase()
-        assert len(chroma) == 10 and chroma.search(v[3], 1)[0][0] == "3"
-        chroma.add(["10"], v[:1])
-    monkeypatch.undo()
-    with ChromaIndex(64, tmp_path) as chroma: assert len(chroma) == 11
-    assert len(list(tmp_path.glob("g-*"))) == 1
 
 
 def test_one_owner_at_a_time(tmp_path):
@@ -199,8 +158,7 @@ def test_readers_share_what_nobody_changes(tmp_path):
     with ChromaIndex(64, tmp_path/"a", shared=True) as one, ChromaIndex(64, tmp_path/"a", shared=True) as other:
         assert found(one, v) == found(other, v) and len(one) == 50
         with pytest.raises(RuntimeError, match="open elsewhere"): ChromaIndex(64, tmp_path/"a")
-        for change in (lambda: one.add(["x"], v[:1]), lambda: one.delete(["1"]), one.erase):
-            with pytest.raises(RuntimeError, match="shared with other readers"): change()
+        with pytest.raises(RuntimeError, match="shared with other readers"): one.add(["x"], v[:1])
     with ChromaIndex(64, tmp_path/"a") as alone: assert len(alone) == 50
 
 
@@ -253,7 +211,7 @@ def test_a_damaged_one_is_built_again(tmp_path, damage):
 def test_one_that_lacks_vectors_is_built_again(tmp_path):
     v = clustered(30)
     with kept_index(v, tmp_path) as index: folder = index.path
-    with ChromaIndex(64, folder) as index: index.delete(["7"])
+    with ChromaIndex(64, folder) as index: index.collection.delete(ids=["7"])
     with kept_index(v, tmp_path) as index: assert len(index) == 30 and index.search(v[7], 1)[0][0] == "7"
 
 
@@ -296,13 +254,10 @@ def test_server_contract(server):
     check_index(lambda dim: ChromaIndex(dim, host="127.0.0.1", port=server, collection="contract"))
 
 
-def test_a_server_is_shared_and_promises_no_erasure(server):
+def test_a_server_is_shared(server):
     a, b = (ChromaIndex(3, host="127.0.0.1", port=server, collection="shared") for _ in range(2))
     a.add(["x", "y"], np.eye(3)[:2])
     assert [i for i, _ in b.search([0, 1, 0], 1)] == ["y"] and len(b) == 2
-    b.delete(["y"])
-    assert [i for i, _ in a.search([0, 1, 0], 2)] == ["x"]
-    with pytest.raises(RuntimeError, match="keeps deleted vectors"): a.erase()
     with pytest.raises(ValueError, match="not 5"): ChromaIndex(5, host="127.0.0.1", port=server, collection="shared")
 
 

@@ -442,8 +442,8 @@ def test_threads_share_a_store(store):
 
 
 def test_the_cache_keeps_the_newer_state():
-    cache, part = SliceCache(1 << 20), {}
-    cache.put(1, Kept(5, part)); cache.put(1, Kept(4, part))
+    cache, rows = SliceCache(1 << 20), {}
+    cache.put(1, Kept(5, rows)); cache.put(1, Kept(4, rows))
     assert cache.get(1, 5) and cache.get(1, 4) is None
 
 

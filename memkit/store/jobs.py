@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEASE', 'LONGEST', 'OFFLINE', 'sealed', 'unsealed', 'signature', 'is_gone', 'Job', 'jobs', 'leave_job', 'claim',
-           'end_job', 'put_back', 'renew', 'heartbeat', 'waiting', 'all_jobs', 'try_again', 'described', 'Worker',
+           'end_job', 'put_back', 'renew', 'heartbeat', 'all_jobs', 'waiting', 'try_again', 'described', 'Worker',
            'summary', 'serve']
 
 # %% ../../nbs/store/06_jobs.ipynb #d9875bef
@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b, shake_256
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from sqlalchemy import delete, insert, select, update
 
 from ..records import utc_now
 from .schema import (
-    StoreError, find_owner, jobs as table, raise_version, reading, reading_own, as_record, ticks, write_lock)
+    StoreError, find_owner, jobs as table, raise_version, reading, reading_own, as_record, ticks, time_of, write_lock)
 
 # %% ../../nbs/store/06_jobs.ipynb #389bf93c
 if TYPE_CHECKING: from memkit.store.store import MemoryStore
@@ -97,18 +97,11 @@ class Job:
         return f"{self.kind} {of}: {self.state}{tried}{f' ({self.error})' if self.error else ''}"
 
 # %% ../../nbs/store/06_jobs.ipynb #177c48ff
-def _held(row) -> bool:
-    "Does a worker have it?"
-    return bool(row.who) and row.until > _ticks() and not is_gone(row.who)
-
 def _job(user: str, row) -> Job:
-    state = "given up" if row.dead else "running" if _held(row) else "waiting"
-    return as_record(Job, row, user=user, state=state, data=json.loads(row.data))
-
-# %% ../../nbs/store/06_jobs.ipynb #0aa6a249
-def _rows(conn, design: str | None, *where) -> list:
-    here = where if design is None else (*where, table.c.design == design)
-    return conn.execute(select(table).where(*here).order_by(table.c.id)).all()
+    held = bool(row.who) and row.until > _ticks() and not is_gone(row.who)      # does a worker have it?
+    state = "given up" if row.dead else "running" if held else "waiting"
+    due = time_of(max(row.due, row.until if held else 0))
+    return as_record(Job, row, user=user, state=state, due=due, data=json.loads(row.data))
 
 # %% ../../nbs/store/06_jobs.ipynb #3c345471
 def jobs(
@@ -117,8 +110,9 @@ def jobs(
     design: str | None = None,   # None: of all
 ) -> list[Job]:                  # in the order they were left
     "What is still to be done for a user."
-    with reading_own(store._db, user) as (conn, owner):
-        return [_job(user, row) for row in _rows(conn, design, table.c.owner == owner)]
+    with reading_own(store._db, user) as own: return [_job(user, row) for row in own.rows(table, *_of(design))]
+
+def _of(design: str | None) -> list: return [] if design is None else [table.c.design == design]
 
 # %% ../../nbs/store/06_jobs.ipynb #581be6ba
 def leave_job(
@@ -158,15 +152,16 @@ def claim(
 ) -> Job | None:
     "Take the first job that may be done; None where there is none."
     if not jobs(store, user, design): return None
-    with write_lock(store._db, user) as conn:
-        owner, behind = find_owner(store._db, conn, user)[0], False     # behind: a turn before this one still waits
-        for row in _rows(conn, design, table.c.owner == owner, table.c.dead == 0):
-            ready = not _held(row) and (now or row.due <= _ticks()) and not (row.turn and behind)
-            if ready and row.id not in skip and only in (None, row.id):
-                values = {"who": who, "until": _ticks(seconds), "attempts": row.attempts + 1}
-                taken = update(table).where(table.c.id == row.id).values(**values).returning(table)
-                return _job(user, conn.execute(taken).first())
-            behind = behind or bool(row.turn)
+    with write_lock(store._db, user):
+        behind = False     # does a turn before this one still wait?
+        for j in jobs(store, user, design):
+            if j.state == "given up": continue
+            ready = j.state == "waiting" and (now or j.due <= utc_now()) and not (j.turn and behind)
+            if ready and j.id not in skip and only in (None, j.id):
+                values = {"who": who, "until": _ticks(seconds), "attempts": j.attempts + 1}
+                _change(store, user, j.id, update(table).values(**values))
+                return replace(j, state="running", attempts=j.attempts + 1)
+            behind = behind or bool(j.turn)
     return None
 
 # %% ../../nbs/store/06_jobs.ipynb #31d000f6
@@ -224,31 +219,27 @@ def heartbeat(store: "MemoryStore", user: str, id: int, who: str, seconds: float
     try: yield
     finally: over.set()
 
-# %% ../../nbs/store/06_jobs.ipynb #9dbcb633
-_NOBODY = "memkit: the queue"
-
-def waiting(
-    store: "MemoryStore",
-    design: str,
-) -> dict[str, float]:   # by user: seconds until the first of their jobs may be tried, 0 or less: now
-    "The users for whom something waits."
-    out: dict[str, float] = {}
-    with reading(store._db, _NOBODY) as conn: rows = _rows(conn, design, table.c.dead == 0)
-    now = _ticks()
-    for row in rows:
-        user = unsealed(store._db.secret, row.user)
-        seconds = (max(row.due, row.until if _held(row) else 0) - now)/1e6
-        out[user] = min(seconds, out.get(user, seconds))
-    return out
-
 # %% ../../nbs/store/06_jobs.ipynb #117ef24c
 def all_jobs(
     store: "MemoryStore",
     design: str | None = None,   # None: of all
 ) -> list[Job]:                  # in the order they were left
     "Everybody's jobs: what waits, what is being done, what was given up and why."
-    with reading(store._db, _NOBODY) as conn: rows = _rows(conn, design)
+    wanted = select(table).where(*_of(design)).order_by(table.c.id)
+    with reading(store._db, "memkit: the queue") as conn: rows = conn.execute(wanted).all()
     return [_job(unsealed(store._db.secret, row.user), row) for row in rows]
+
+# %% ../../nbs/store/06_jobs.ipynb #9dbcb633
+def waiting(
+    store: "MemoryStore",
+    design: str,
+) -> dict[str, float]:   # by user: seconds until the first of their jobs may be tried, 0 or less: now
+    "The users for whom something waits."
+    out: dict[str, float] = {}
+    for j in all_jobs(store, design):
+        seconds = (j.due - utc_now()).total_seconds()
+        if j.state != "given up": out[j.user] = min(seconds, out.get(j.user, seconds))
+    return out
 
 # %% ../../nbs/store/06_jobs.ipynb #f5d32e9b
 def try_again(
@@ -312,9 +303,8 @@ def end(self: Worker, user: str, id: int) -> bool:
 @patch
 def is_behind(self: Worker, user: str, id: int) -> bool:
     "Does an earlier turn of this user wait, or fail?"
-    before = table.c.id < id, table.c.turn.is_not(None), table.c.dead == 0
-    with reading_own(self.store._db, user) as (conn, owner):
-        return any(r.error or not _held(r) for r in _rows(conn, self.design, table.c.owner == owner, *before))
+    before = [j for j in jobs(self.store, user, self.design) if j.id < id and j.turn and j.state != "given up"]
+    return any(j.error or j.state == "waiting" for j in before)
 
 # %% ../../nbs/store/06_jobs.ipynb #56e31c13
 @patch

@@ -357,13 +357,11 @@ def open_schema(
 
 # %% ../../nbs/store/03_schema.ipynb #464c96e4
 def _bring(conn: Connection, found: int):  # the schema that is there; 0: none
-    here = meta.c.key == "schema"
-    raised = meta.update().where(here, meta.c.value == str(found)).values(value=str(SCHEMA))
-    if found and not conn.execute(raised).rowcount: return   # another process was faster
-    if found < SCHEMA: tables.create_all(conn)     # existing tables stay as they are
-    if found: return
-    new = {"schema": str(SCHEMA), "secret": secrets.token_hex(32)}
-    conn.execute(meta.insert(), [{"key": key, "value": value} for key, value in new.items()])
+    if found == SCHEMA: return     # another process was faster
+    tables.create_all(conn)        # existing tables stay as they are
+    if found: conn.execute(meta.update().where(meta.c.key == "schema").values(value=str(SCHEMA)))
+    else: conn.execute(meta.insert(), [{"key": "schema", "value": str(SCHEMA)},
+                                       {"key": "secret", "value": secrets.token_hex(32)}])
 
 # %% ../../nbs/store/03_schema.ipynb #3f064168
 def _touch(path: Path, place: str):

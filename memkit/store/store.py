@@ -23,14 +23,14 @@ import numpy as np
 from fastcore.basics import patch
 from sqlalchemy import Column, Connection, Row, Table, bindparam, func, select
 
-from .erase import (INDEX, Contributions, Shared, chunks, erase, everything, finish_pending, note_leftovers,
-                               only_cited_by, quoting, redact, remove, resting_on, showed, some)
+from .erase import (
+    INDEX, Shared, Struck, chunks, citing, erase, finish_pending, note_leftovers, only_theirs, redact, showed)
 from ..records import CONSENT, Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
 from .schema import (
     BEYOND, Database, NotFound, Own, StoreError, adapters, alone, citations, database_file, erasures, events,
     find_owner, glance, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, as_record,
     state, tables, ticks, time_of, turns, write_lock, writing_own)
-from .slices import Kept, Slice, SliceCache, caught_up, check_vector
+from .slices import Kept, Slice, SliceCache, check_vector
 
 # %% ../../nbs/store/02_store.ipynb #667405cf
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,6 @@ def _increment(n: int, what: str) -> int:
 _FIELDS = "id kind text recalls correct incorrect at meta turns".split()
 _ROW = [memories.c[name] for name in _FIELDS[:-1]]
 _CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
-_TEXT = 2   # the position of the text in such a row
 
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
     found = dict(zip(_FIELDS, row))
@@ -130,48 +129,34 @@ def _one(own: Own, user: str, id: int) -> Memory:
     return found[0]
 
 # %% ../../nbs/store/02_store.ipynb #881a994c
-_OF_OWNER = memories.c.owner == bindparam("its_owner")
+_OF_OWNER = memories.c.owner == bindparam("its_owner")     # these are built once: building costs more than running
 _IN_FORCE = (
-    select(memories.c.encoder, memories.c.vector, *_ROW)
+    select(*_ROW, memories.c.encoder, memories.c.vector)
     .where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None))
     .order_by(memories.c.id)
 )
-_ALL_CITED = _CITED.where(_OF_OWNER)   # built once: building costs more than running
+_ALL_CITED = _CITED.where(_OF_OWNER)
 _THESE = memories.c.id.in_(bindparam("ids", expanding=True))
-_LAST_EVENT = select(events.c.id).where(events.c.owner == bindparam("its_owner")).order_by(events.c.id.desc()).limit(1)
 _SINCE = (
-    select(events.c.kind, events.c.memory)
+    select(events.c.id, events.c.kind, events.c.memory)
     .where(events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event"))
-    .limit(501)
+    .order_by(events.c.id.desc()).limit(501)
 )
 
 # %% ../../nbs/store/02_store.ipynb #6c6a067e
-def _read(
-    own: Own, version: int, ids: Collection[int] | None = None
-) -> Kept:  # of these memories; all where None
-    which, more = {"its_owner": own.id} | ({} if ids is None else {"ids": list(ids)}), () if ids is None else (_THESE,)
-    cited, groups, rows = _cited(own.execute(_ALL_CITED.where(*more), which)), {}, {}
-    for encoder, vector, *row in own.execute(_IN_FORCE.where(*more), which).all():
-        groups.setdefault(encoder, []).append((row[0], row[1], vector))
-        rows[row[0]] = (*row, cited.get(row[0], ()))
-    event = own.execute(_LAST_EVENT, {"its_owner": own.id}).scalar() or 0
-    return Kept(version, {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}, rows, event)
-
-# %% ../../nbs/store/02_store.ipynb #e198e52b
-def _read_again(own: Own, version: int, old: Kept | None) -> Kept:
-    "Read only the memories that changed since `old` according to the log; all if `old` is None or much has changed."
-    since = own.execute(_SINCE, {"its_owner": own.id, "its_event": old.event}).all() if old else []
-    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since):
-        return _read(own, version)
-    changed = {id for _, id in since if id is not None}
-    return caught_up(old, changed, _read(own, version, changed))
-
-# %% ../../nbs/store/02_store.ipynb #8584f831
-def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
-    matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(ids), -1)
-    # an upper bound on every row's norm; cheaper than computing the norms
-    longest = math.sqrt(matrix.shape[1])*max(float(matrix.max()), -float(matrix.min()))
-    return Slice(np.array(ids), np.array(kinds), matrix, longest)
+def _read(own: Own, version: int, old: Kept | None) -> Kept:
+    "The user's memories in force; of `old` only those are read anew that changed since, according to the log."
+    which = {"its_owner": own.id, "its_event": old.event if old else 0}
+    since = own.execute(_SINCE, which).all()
+    anew = old is None or len(since) > 500 or any(e.kind == "forgotten" for e in since)
+    changed = {e.memory for e in since} - {None}
+    rows = {} if anew else {id: row for id, row in old.rows.items() if id not in changed}
+    which["ids"] = list(changed)
+    only = () if anew else (_THESE,)
+    cited = _cited(own.execute(_ALL_CITED.where(*only), which))
+    for *row, encoder, vector in own.execute(_IN_FORCE.where(*only), which).all():
+        rows[row[0]] = (*row, cited.get(row[0], ()), encoder, vector)
+    return Kept(version, dict(sorted(rows.items())), since[0].id if since else which["its_event"])
 
 # %% ../../nbs/store/02_store.ipynb #c45ffc45
 @dataclass(frozen=True)
@@ -185,9 +170,6 @@ class InForce(Slice):
         "The memory `id`, one of `ids`."
         return _memory(self.user, self.rows[int(id)])
 
-    def text(self, id: int) -> str:
-        "Its words alone."
-        return self.rows[int(id)][_TEXT]
 
 # %% ../../nbs/store/02_store.ipynb #6bdb24d3
 def _own_turns(own: Own, named: Sequence[str]):
@@ -214,32 +196,15 @@ def _insert(own: Own, m: Memory, vector: np.ndarray | None, encoder: str) -> int
     return own.execute(memories.insert(), row).inserted_primary_key[0]
 
 # %% ../../nbs/store/02_store.ipynb #a5c3058a
-@dataclass
-class _Struck:
-    "What a deletion did within its transaction."
-    memories: tuple[int, ...] = ()
-    removed: Counter = field(default_factory=Counter)    # rows by table; rewritten ones under names of their own
-    said: list[bytes] = field(default_factory=list)      # the words that the rows held
-    shared: Shared = field(default_factory=Shared)
-    ticket: int = 0                                      # the row in `erasures`
-    places: list[str] = field(default_factory=list)      # indexes to be removed
-    refused: bool = False                                # does it stay noted that there is no consent?
-
-    def take(self, found: tuple[Counter, list[bytes]], prefix: str = ""):
-        for name, n in found[0].items(): self.removed[prefix + name] += n
-        self.said += found[1]
-
-# %% ../../nbs/store/02_store.ipynb #b9bb0ff5
-def _take_out(own: Own, ids: set[int], named: Collection[str]) -> tuple[Counter, list[bytes]]:
-    "Delete memories, the turns that only they cite, and the `named` turns; log how many."
-    alone, shared = only_cited_by(*own, ids)
+def _take_out(done: Struck, own: Own, ids: set[int], named: Collection[str]):
+    "Delete an owner's memories, the turns that only they cite, and the `named` turns; log how many."
+    alone, shared = only_theirs(citing(*own), ids)
     falls = sorted({*alone, *named})
-    found = remove(own.conn, some(own.id, sorted(ids), falls))
+    done.drop_some(own.id, sorted(ids), falls)
     for part in chunks(ids):      # their successor is forgotten
         own.execute(memories.update().where(memories.c.owner == own.id, memories.c.superseded_by.in_(part))
                     .values(superseded_by=0))
     own.log("forgotten", data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
-    return found
 
 # %% ../../nbs/store/02_store.ipynb #9a437826
 def _own_words(own: Own, ids: Collection[int]) -> dict[int, set[str]]:
@@ -248,54 +213,53 @@ def _own_words(own: Own, ids: Collection[int]) -> dict[int, set[str]]:
     return {r.id: {str(json.loads(r.meta).get("question") or r.text)} for r in rows if r.id in ids}
 
 # %% ../../nbs/store/02_store.ipynb #68be789b
-def _write_shared(own: Own, plan: Shared) -> tuple[Counter, list[bytes]]:
+def _write_shared(done: Struck, own: Own, plan: Shared):
     "Delete and rebuild shared memories, and remove the pseudonym from their log."
-    done = _Struck(removed=Counter(names=sum(_rename(own, old, new) for old, new in plan.names.items())))
-    if plan.gone: done.take(_take_out(own, set(plan.gone), ()))
+    names = sum(_rename(own, old, new) for old, new in plan.names.items())
+    if names: done.removed[done.whose + "names"] = names
+    if plan.gone: _take_out(done, own, set(plan.gone), ())
     for old, new, vector in plan.rebuilt:
         was = own.execute(select(memories).where(memories.c.id == old.id)).first()
-        done.take(remove(own.conn, [quoting(quotes.c.memory, [old.id])]))
+        done.drop_quoting(quotes.c.memory, [old.id])
         done.said += [was.text.encode(), was.meta.encode(), was.vector or b""]
         _rewrite(own, new, old, vector)
         if vector is None: own.execute(memories.update().where(memories.c.id == old.id).values(vector=None, dim=None))
         own.log("rewritten", memory=old.id, reason="a contributor was forgotten")
     done.said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
-    return +done.removed, done.said
 
 # %% ../../nbs/store/02_store.ipynb #f9a5de8f
-def _planned(all_of: Own, what: Contributions) -> Shared:
+def _planned(all_of: Own | None, what: Any) -> Shared:
     "What happens to each shared memory."
+    if not all_of: return Shared()
     encoders = dict(all_of.rows(memories, columns=(memories.c.id, memories.c.encoder)))
     def shown(ids: Collection[int]) -> Collection[str]: return showed(all_of.conn, ids, [all_of.id]).keys()
     return what.of(_memories(all_of, what.owner), encoders, shown)
 
-def _ticket(conn: Connection) -> int: return conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
-
 # %% ../../nbs/store/02_store.ipynb #37f95ae5
 def _strike(
-    own: Own,                           # 0: the store doesn't know this user
+    done: Struck,
     ids: set[int] | None,               # None: everything of the owner
-    named: Collection[str] = (),        # turns
-    all_of: Own | None = None,          # of shared memories; None: nothing is to be done with them
-    what: Contributions | None = None,  # what is to be done
-) -> _Struck:
+    named: Collection[str],             # turns
+    all_of: Own | None,                 # of shared memories; None: nothing is to be done with them
+    what: Any,                          # says what is to be done
+):
     "Delete within a transaction; nothing is deleted if one of `ids` is unknown."
-    done = _Struck()
-    gone = {r.id for r in own.rows(memories, columns=[memories.c.id])} if ids is None else _claim(own, ids).keys()
-    if all_of: done.shared = _planned(all_of, what)
-    falls = {*named, *(only_cited_by(*own, ids)[0] if ids else ())}
-    stays = turns.c.owner != own.id if ids is None else turns.c.turn.not_in(sorted(falls))
-    words, plan = _own_words(own, gone), done.shared
-    of = [own.id, all_of.id] if all_of else [own.id]
-    asked = {r.turn: r.question for part in chunks(sorted(falls)) for r in own.rows(turns, turns.c.turn.in_(part))}
-    done.take(redact(own.conn, {**words, **plan.words}, plan.kept, of, stays, own.id, asked))
+    own, m, plan = done.own, memories.c, _planned(all_of, what)
+    gone = _claim(own, ids) if ids is not None else dict(own.rows(memories, columns=(m.id, m.superseded_by)))
+    falls = sorted({*named, *(only_theirs(citing(*own), ids)[0] if ids else ())})
+    stays = turns.c.owner != own.id if ids is None else turns.c.turn.not_in(falls)
+    asked = {r.turn: r.question for part in chunks(falls) for r in own.rows(turns, turns.c.turn.in_(part))}
+    of = [own.id, *([all_of.id] if all_of else [])]
+    redact(done, {**_own_words(own, gone), **plan.words}, plan.kept, of, stays, asked)
     if all_of:
-        whose = "" if all_of.id == own.id else f"{what.owner.partition(':')[0]} "
-        done.take(_write_shared(all_of, plan), whose)
-    if ids is None: done.take(remove(own.conn, everything(own.id)))
-    elif ids or named: done.take(_take_out(own, ids, named))
-    done.memories, done.ticket = tuple(sorted(gone)), _ticket(own.conn)
-    return done
+        done.whose = "" if all_of.id == own.id else f"{what.owner.partition(':')[0]} "
+        _write_shared(done, all_of, plan)
+        done.whose = ""
+    if ids is None: done.drop_owner()
+    elif ids or named: _take_out(done, own, ids, named)
+    done.memories, done.shared, done.ticket = tuple(sorted(gone)), plan, _ticket(own.conn)
+
+def _ticket(conn: Connection) -> int: return conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
 
 # %% ../../nbs/store/02_store.ipynb #5b5c6614
 # a user who forgot everything and returns is another owner
@@ -709,22 +673,15 @@ def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None
         own.log("state", data={"set": value is not None})
 
 # %% ../../nbs/store/02_store.ipynb #149b1cd8
-def _write_adapter(own: Own, new: StoredAdapter, content: bytes, mark: tuple[int, int] | None):
-    "Write the weights' row; it replaces the previous one of their kind."
+def _check_mark(own: Own, mark: tuple[int, int] | None):
     if mark is not None and (now := _forget_mark(own)) != mark and (mark[0] or now[1]):
         raise ValueError("this user has forgotten something since these weights began to learn; "
                          "train them again from what is left")
-    own.execute(adapters.delete().where(adapters.c.owner == own.id, adapters.c.kind == new.kind))
-    own.execute(adapters.insert()
-                .values(owner=own.id, kind=new.kind, base=new.base, digest=new.digest,
-                        card=json.dumps(new.card, ensure_ascii=False), at=ticks(new.at), bytes=content))
-    own.log("adapter", ticks(new.at), data={"saved": len(content)})
 
 # %% ../../nbs/store/02_store.ipynb #1df8bb0c
 @patch
 def put_adapter(
-    self: MemoryStore,
-    user: str,
+    self: MemoryStore, user: str,
     content: bytes,
     base: str,                    # the model that the weights belong to
     digest: str,                  # identifies what they were trained with
@@ -735,14 +692,17 @@ def put_adapter(
 ) -> StoredAdapter:
     """Store trained weights; they replace the user's previous ones of this kind.
     Raises `ValueError` for too many bytes, and if the user has forgotten something since `mark`."""
-    if not 0 < len(content := bytes(content)) <= at_most:
+    if not 0 < len(content) <= at_most:
         raise ValueError(f"an adapter has 1..{at_most:,} bytes, this one {len(content):,}; "
                          "train it with a smaller rank, fewer layers or fewer targets")
-    kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"),
-                         digest=check_text(digest, "digest"), at=utc_now(), card=json_copy(card),
-                         size=len(content))
-    with writing_own(self._db, user, create=True) as own: _write_adapter(own, kept, content, mark)
-    return kept
+    row = {"kind": check_text(kind, "kind"), "base": check_text(base, "base"), "at": ticks(), "bytes": content,
+           "digest": check_text(digest, "digest"), "card": json.dumps(json_copy(card), ensure_ascii=False)}
+    with writing_own(self._db, user, create=True) as own:
+        _check_mark(own, mark)
+        own.execute(adapters.delete().where(adapters.c.owner == own.id, adapters.c.kind == kind))
+        own.execute(adapters.insert(), row | {"owner": own.id})
+        own.log("adapter", row["at"], data={"saved": len(content)})
+    return self.adapter(user, kind, content=False)
 
 # %% ../../nbs/store/02_store.ipynb #ce1ecf71
 @patch
@@ -770,11 +730,10 @@ def forget_mark(self: MemoryStore, user: str) -> tuple[int, int]:
 def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Receipt:  # None: of every kind
     "Remove trained weights and their bytes only; raises `StoreError` inside a transaction."
     self._stands_alone(user, "drop_adapter")
-    done = _Struck()
     with writing_own(self._db, user) as own:
         if own.id is None: return self._receipt(user)
-        here = adapters.c.owner == own.id
-        done.take(remove(own.conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))]))
+        done, of_kind = Struck(own), [] if kind is None else [adapters.c.kind == kind]
+        done.drop(adapters, adapters.c.owner == own.id, *of_kind)
         n = done.removed.total()
         if n: own.log("adapter", data={"dropped": n})
         done.ticket = _ticket(own.conn)
@@ -782,7 +741,7 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
 
 # %% ../../nbs/store/02_store.ipynb #6cb1383b
 @patch
-def _refuse_again(self: MemoryStore, conn: Connection, user: str, done: _Struck):
+def _refuse_again(self: MemoryStore, conn: Connection, user: str, done: Struck):
     "A consent that was taken back stays so when everything else goes: an owner without words, and this state."
     owner = raise_version(self._db, conn, user, create=True)
     conn.execute(state.insert().values(owner=owner, key=CONSENT, value=json.dumps(False)))
@@ -796,7 +755,7 @@ def forget(
     user: str,
     ids: Iterable[int] | None = None,     # memories; None, and no turns: everything of the user
     turns: Collection[str] | None = None, # turns, with the memories that come from them alone
-    shared: Contributions | None = None,  # says what happens to shared memories
+    shared: Any = None,                   # its `of` says what happens to shared memories of its `owner`: a `Shared`
 ) -> Receipt:
     """Remove rows and their bytes (hybrid §5.5), the user's share of shared memories, quotes in answers, and indexes.
     Raises `NotFound` before anything is removed, and `StoreError` inside a transaction."""
@@ -808,9 +767,10 @@ def forget(
         if own.id is None and ids: raise _missing(min(ids))
         of_all = raise_version(self._db, own.conn, shared.owner) if shared else None
         if own.id is None and of_all is None: return self._receipt(user, unknown=True)
-        if named: ids = ids | set(resting_on(*own, named))
+        if named: ids = ids | set(only_theirs(((turn, m) for m, turn in citing(*own)), named)[0])
         refused = ids is None and self.state(user, CONSENT) is False
-        done = _strike(Own(own.conn, own.id or 0), ids, named, Own(own.conn, of_all) if of_all else None, shared)
+        done = Struck(Own(own.conn, own.id or 0))
+        _strike(done, ids, named, Own(own.conn, of_all) if of_all else None, shared)
         if refused: self._refuse_again(own.conn, user, done)
         done.places = note_leftovers(own.conn, done.ticket, self.alias(user))
     for id in (own.id, of_all): self._cache.drop(id)
@@ -818,19 +778,19 @@ def forget(
 
 # %% ../../nbs/store/02_store.ipynb #498df200
 @patch
-def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
+def _erased(self: MemoryStore, user: str, done: Struck) -> Receipt:
     "Erase the bytes, and report place by place what happened to the words."
-    with alone(self._db): pending = erase(self._db.engine, done.said, done.ticket)
+    with alone(self._db): pending = erase(self._db.engine, done.said, [done.ticket])
     if pending: self.pending += 1
     if done.places and "vector index" not in pending: done.removed["index folders"] = len(done.places)
     return self._receipt(user, pending, memories=done.memories, removed=dict(done.removed),
                          places=tuple(_places(done, pending, self.on_server)))
 
 # %% ../../nbs/store/02_store.ipynb #58a5d261
-def _places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
+def _places(done: Struck, pending: str, on_server: bool) -> list[Place]:
     "Place by place, what became of the words: first those of the store itself, then those where others' rows are."
     index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
-    said, shared = done.removed.get, done.shared
+    said, shared = done.removed.get, done.shared or Shared()
     rows = sum(n for name, n in done.removed.items() if name in tables.tables)
     found = [
         ("database", "pending" if own else "gone", rows, own),
@@ -877,7 +837,7 @@ def _kept(self: MemoryStore, user: str) -> Kept:
         owner, version = find_owner(self._db, conn, user)
         # before a transaction's first write
         if owner and not alone and (kept := self._cache.get(owner, version)): return kept
-        kept = _read_again(Own(conn, owner), version, self._cache.older(owner)) if owner else Kept(0, {})
+        kept = _read(Own(conn, owner), version, self._cache.kept.get(owner)) if owner else Kept(0, {})
     if alone and owner:                    # what a transaction has read may still be rolled back
         self._cache.put(owner, kept)
         if glance(self._db, user) != (owner, version): self._cache.drop(owner)

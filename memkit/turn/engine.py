@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache, partial, wraps
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from itertools import takewhile
 from numbers import Integral
@@ -36,7 +36,6 @@ from .stages import ShowSettings, TurnSettings
 # %% ../../nbs/turn/04_engine.ipynb #bd0de995
 if TYPE_CHECKING:
     from memkit.models.lm import LanguageModel
-    from memkit.store.erase import Contributions
     from memkit.store.jobs import Job, Worker
     from memkit.store.store import MemoryStore, StoredTurn
 
@@ -509,7 +508,7 @@ def embedders(self: Assistant) -> list:
 
 # %% ../../nbs/turn/04_engine.ipynb #3638e74c
 @patch(cls_method=True)
-def contributed(cls: Assistant, alias: str, turns, embedders) -> "Contributions | None":
+def contributed(cls: Assistant, alias: str, turns, embedders) -> Any:
     """What becomes of memories that the design keeps for all, when who has this pseudonym forgets these turns (None:
     everything); None where it keeps none."""
     return None
@@ -522,7 +521,7 @@ def _designs() -> tuple[list[type[Assistant]], list[str]]:
         except Exception: failed.append(e.name)
     return loaded, failed
 
-def contributed(alias: str, turns, embedders) -> "Contributions | None":
+def contributed(alias: str, turns, embedders) -> Any:
     "The same for the design that keeps memories for all, whoever has opened the store."
     return next((found for of in _designs()[0] if (found := of.contributed(alias, turns, embedders))), None)
 
@@ -620,7 +619,7 @@ class Twin:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        return _awaited(found, self._pool) if callable(found) else found
+        return partial(self._awaited, found) if callable(found) else found
 
     def __repr__(self): return f"Twin({self._inner!r})"
 
@@ -631,24 +630,20 @@ class Twin:
         self._pool.shutdown(wait=False)
 
 # %% ../../nbs/turn/04_engine.ipynb #74a621db
-def _awaited(method: Callable, pool: ThreadPoolExecutor) -> Callable:
-    "The method as a coroutine function; what it is called with is seen by its thread, context variables too."
-    @wraps(method)
-    async def call(*args, **more):
-        loop, show = asyncio.get_running_loop(), more.get("on_text")
-        if show: more["on_text"] = lambda piece: loop.call_soon_threadsafe(show, piece)
-        work = partial(copy_context().run, method, *args, **more)
-        result = await loop.run_in_executor(pool, work)
-        if isinstance(result, Future): return await asyncio.wrap_future(result)
-        return _pulled(result, pool) if isinstance(result, Iterator) else result
-    return call
+@patch
+async def _awaited(self: Twin, method: Callable, *args, **more) -> Any:
+    "Call a method; what it is called with is seen by its thread, context variables too."
+    loop, show = asyncio.get_running_loop(), more.get("on_text")
+    if show: more["on_text"] = partial(loop.call_soon_threadsafe, show)
+    result = await loop.run_in_executor(self._pool, partial(copy_context().run, method, *args, **more))
+    if isinstance(result, Future): return await asyncio.wrap_future(result)
+    return self._pulled(result) if isinstance(result, Iterator) else result
 
 # %% ../../nbs/turn/04_engine.ipynb #adb699cc
-_END = object()
-
-async def _pulled(pieces: Iterator, pool: ThreadPoolExecutor) -> AsyncIterator:
-    loop = asyncio.get_running_loop()
+@patch
+async def _pulled(self: Twin, pieces: Iterator) -> AsyncIterator:
+    loop, end = asyncio.get_running_loop(), object()
     try:
-        while (piece := await loop.run_in_executor(pool, next, pieces, _END)) is not _END: yield piece
+        while (piece := await loop.run_in_executor(self._pool, next, pieces, end)) is not end: yield piece
     finally:
-        if hasattr(pieces, "close"): await loop.run_in_executor(pool, pieces.close)
+        if hasattr(pieces, "close"): await loop.run_in_executor(self._pool, pieces.close)

@@ -188,19 +188,6 @@ def test_distinct_windows_ignore_capitals():
     assert len({w.casefold() for w in found}) == len(found) and "Drink water." in found
 
 
-def test_a_large_collection_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path/"cache"))
-    monkeypatch.setattr(searches, "LARGE", 50)
-    v = bench.repeated(np.eye(384, dtype=np.float32)[:20], 60)
-    filled, real = [], searches._add_all
-    monkeypatch.setattr(searches, "_add_all", lambda *a: filled.append(1) or real(*a))
-    for _ in range(2):
-        with ExitStack() as stack:
-            found = searches.collection_of(Room(tmp_path, stack), "bare", v, copied=False)
-            assert found.count() == 60 and found.query(query_embeddings=v[3:4], n_results=1)["ids"] == [["3"]]
-    assert len(filled) == 1
-
-
 def test_arms_take_turns_after_one_untimed_call_each():
     seen = []
     arm = lambda name, calls: Arm(name, lambda x: seen.append((name, x)) or x, calls)

@@ -23,7 +23,7 @@ from fastcore.basics import patch
 
 from ..files import write_file
 from ..records import check_counts, check_shares
-from .sequences import TokenRow, batches_of, readings, shares, together
+from .sequences import TokenRow, batches_of, readings, shares
 
 # %% ../../nbs/train/02_loop.ipynb #3f73d19b
 def rate(
@@ -107,40 +107,35 @@ class _Run:
         self.optimizer, self.schedule = self.accelerator.prepare(optimizer, schedule)
         self.curve, self.best, self.since, self.resumed, self.stopped = [], (math.inf, 0, self.copy()), 0, 0, ""
 
-# %% ../../nbs/train/02_loop.ipynb #bca03e16
-@patch
-def copy(self: _Run) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
-
-@patch
-def put(self: _Run, values: dict[str, Any]): self.objective.load_state_dict(values, strict=False)
+    def copy(self) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
+    def put(self, values: dict[str, Any]): self.objective.load_state_dict(values, strict=False)
+    def over_all(self, tensor: Any) -> Any: return self.accelerator.reduce(tensor.to(self.device), "sum")
 
 # %% ../../nbs/train/02_loop.ipynb #a5b377d3
 @patch
-def losses(self: _Run, examples: Sequence[TokenRow], what: str) -> Iterator[tuple[Any, int]]:
-    "Sum over targets and their number, for one reading of this process's share after the other."
+def read(self: _Run, examples: Sequence[TokenRow], what: str, learn: bool) -> tuple[float, float]:
+    """Read this process's share of the examples, one reading after the other, and add up their gradients; the loss and
+    the number of targets, over all processes."""
     import torch
     torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
+    self.objective.train(learn)
     share = shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
-    mine = [examples[i] for i in share]
-    for part in readings(self.objective, mine, self.settings.room):
-        yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
-
-# %% ../../nbs/train/02_loop.ipynb #eb7983fa
-@patch
-def over_all(self: _Run, tensor: Any) -> Any:
-    "Added up over all processes."
-    return self.accelerator.reduce(tensor.to(self.device), "sum")
+    total = torch.zeros(2)
+    with torch.set_grad_enabled(learn):
+        for _, rows in readings(self.objective, [examples[i] for i in share], self.settings.room, self.device):
+            loss, n = self.objective(*rows)
+            if learn: self.accelerator.backward(loss)
+            total += torch.tensor([float(loss.detach()), float(n)])
+    return tuple(self.over_all(total).tolist())
 
 # %% ../../nbs/train/02_loop.ipynb #cbacabe2
 def _step(run: _Run, rows: Sequence[TokenRow], number: int) -> float:
     "One step of the optimiser; its loss per target. Raises `NotFinite`."
     import torch
-    run.objective.train()
-    total = torch.zeros(2)
-    for loss, n in run.losses(rows, str(number)):
-        run.accelerator.backward(loss)
-        total += torch.tensor([float(loss.detach()), float(n)])
-    loss = _divide(run, total)
+    loss, n = run.read(rows, str(number), learn=True)
+    loss /= max(1., n)
+    for p in run.weights.values():
+        p.grad = run.over_all(torch.zeros_like(p) if p.grad is None else p.grad)/max(1., n)
     length = float(torch.nn.utils.clip_grad_norm_(run.weights.values(), run.settings.clip))
     if not (math.isfinite(loss) and math.isfinite(length)):
         run.optimizer.zero_grad()
@@ -152,42 +147,23 @@ def _step(run: _Run, rows: Sequence[TokenRow], number: int) -> float:
     run.optimizer.step(); run.schedule.step(); run.optimizer.zero_grad()
     return loss
 
-# %% ../../nbs/train/02_loop.ipynb #e2b3edf2
-def _divide(run: _Run, total: Any) -> float:
-    "Sum gradients and losses over all processes, and divide them by the targets of the whole step."
-    import torch
-    loss, n = run.over_all(total).tolist()
-    for p in run.weights.values():
-        mine = torch.zeros_like(p) if p.grad is None else p.grad
-        p.grad = run.over_all(mine)/max(1., n)
-    return loss/n if n else 0.
-
 # %% ../../nbs/train/02_loop.ipynb #50858c2b
 def _look(run: _Run, step: int) -> float | None:
     "Evaluate on the validation examples, and keep the weights if they are the best so far."
-    import torch
-    value = None
-    if run.validation:
-        run.objective.eval()
-        with torch.no_grad(): found = [(float(loss), float(n)) for loss, n in run.losses(run.validation, "look")]
-        loss, n = run.over_all(torch.tensor(found).sum(0) if found else torch.zeros(2)).tolist()
-        value = loss/max(1., n)
+    loss, n = run.read(run.validation, "look", learn=False)
+    value = loss/max(1., n) if run.validation else None
     better = value is None or value < run.best[0]
     if better: run.best = (math.inf if value is None else value, step, run.copy())
     run.since = 0 if better else run.since + 1
     return value
 
 # %% ../../nbs/train/02_loop.ipynb #04e370e8
-def _note(
-    run: _Run, step: int, rows: Sequence[TokenRow], loss: float | None, started: float, looks: bool
-) -> dict[str, Any]:
+def _note(run: _Run, rows: Sequence[TokenRow], loss: float | None, started: float, looks: bool) -> dict[str, Any]:
     "Add a row to the curve, and set `run.stopped` at the end."
-    tokens, value = run.curve[-1]["tokens"] if run.curve else 0, _look(run, step) if looks else None
-    run.curve.append(
-        {
-            "step": step, "tokens": tokens + sum(map(len, rows)), "seconds": time.perf_counter() - started,
-            "loss": loss, "validation": value}
-    )
+    step, tokens = len(run.curve), run.curve[-1]["tokens"] if run.curve else 0
+    run.curve.append({
+        "step": step, "tokens": tokens + sum(map(len, rows)), "seconds": time.perf_counter() - started,
+        "loss": loss, "validation": _look(run, step) if looks else None})
     if step == run.steps: run.stopped = "end"
     elif run.settings.patience and run.since >= run.settings.patience: run.stopped = "patience"
     return run.curve[-1]
@@ -232,9 +208,8 @@ _RESUMED = ("curve", "best", "since", "stopped")   # what a checkpoint holds of 
 
 def _state(run: _Run) -> bytes:
     import torch
-    out = io.BytesIO()
+    out, states = io.BytesIO(), {name: getattr(run, name).state_dict() for name in ("optimizer", "schedule")}
     held = {name: getattr(run, name) for name in _RESUMED}
-    states = {"optimizer": run.optimizer.state_dict(), "schedule": run.schedule.state_dict()}
     torch.save({"key": _key(run), "weights": run.copy(), **states, **held}, out)
     return out.getvalue()
 
@@ -286,27 +261,22 @@ def peak_mb(device: Any = None) -> float:   # nan where it can't be had; of a CU
     except ImportError: return math.nan   # Windows
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
 
-# %% ../../nbs/train/02_loop.ipynb #bae327d2
-def _order(run: _Run) -> Iterator[list[TokenRow]]:
-    "The examples of each step, from the first to the last."
-    for epoch in range(run.settings.epochs):
-        for rows in batches_of(run.examples, run.settings.batch, run.settings.seed, epoch):
-            yield [run.examples[i] for i in rows]
-
 # %% ../../nbs/train/02_loop.ipynb #f6485f72
 def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
     from tqdm import tqdm
-    each, done = run.settings.look_every or run.steps//run.settings.epochs, len(run.curve) - 1
-    started = time.perf_counter() - (run.curve[-1]["seconds"] if run.curve else 0.)
+    s, done = run.settings, len(run.curve) - 1
+    each, started = s.look_every or run.steps//s.epochs, time.perf_counter()
+    if run.curve: started -= run.curve[-1]["seconds"]
     tell = log if log and run.main else lambda row: None
-    if done < 0: tell(_note(run, 0, [], None, started, True))
+    if not run.curve: tell(_note(run, [], None, started, True))
+    steps = (part for epoch in range(s.epochs) for part in batches_of(run.examples, s.batch, s.seed, epoch))
     hidden = None if progress and run.main else True
     with tqdm(total=run.steps, initial=max(0, done), unit=" steps", desc="training", disable=hidden) as bar:
-        for number, rows in enumerate(_order(run), 1):
+        for number, part in enumerate(steps, 1):
             if run.stopped: break
             if number <= done: continue
-            looks = number % each == 0 or number == run.steps
-            row = _note(run, number, rows, _step(run, rows, number), started, looks)
+            rows, looks = [run.examples[i] for i in part], number % each == 0 or number == run.steps
+            row = _note(run, rows, _step(run, rows, number), started, looks)
             if looks and kept is not None and run.main: kept.write(_state(run))
             tell(row)
             bar.update()

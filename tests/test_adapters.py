@@ -197,7 +197,7 @@ def test_weights_that_cannot_be_packed():
     good = small()
     a, b = good
     for bad, told in (({**good, a: good[a]*np.nan}, "aren't finite"), ({**good, b: good[b] + 1e6}, "beyond 65,504"), ({a: good[a]}, "two matrices"), ({}, "two matrices"),
-                      ({a: good[a], b: good[b][:, :3]}, "don't fit together"), ({a: good[a][:3], b: good[b][:, :3]}, "rank 4"), ({**good, "x": good[a]}, "two matrices")):
+                      ({a: good[a], b: good[b][:, :3]}, "that fit together"), ({a: good[a][:3], b: good[b][:, :3]}, "rank 4"), ({**good, "x": good[a]}, "two matrices")):
         with pytest.raises(AdapterError, match=told): pack(bad, card())
     for wrong in ({}, {"base": BASE}, {"base": 5, "shape": SHAPE}, {"base": BASE, "shape": {"rank": 4}}, {"base": BASE, "shape": "rank 4"}):
         with pytest.raises(AdapterError, match="card"): pack(good, wrong)
@@ -584,7 +584,7 @@ def test_a_base_that_changes_under_a_loaded_adapter(service):
 
 def test_an_adapter_that_does_not_fit_its_own_claim(service):
     digest = base_digest(service.lm.load()[0])
-    for weights, told in (({n.replace("layers.0", "layers.9"): w for n, w in made_up().items()}, "no matrix"), ({n: (w[:, :16] if ".lora_A." in n else w) for n, w in made_up().items()}, "this model's is")):
+    for weights, told in (({n.replace("layers.0", "layers.9"): w for n, w in made_up().items()}, "is missing"), ({n: (w[:, :16] if ".lora_A." in n else w) for n, w in made_up().items()}, "this model's is")):
         service.adapters.save("odd", weights, card(digest))
         with pytest.raises(AdapterError, match=told): service.for_user("odd")
 

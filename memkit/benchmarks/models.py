@@ -23,7 +23,7 @@ from .searches import load_corpus, plain_writer
 from .timing import Agreement, Arm, Room, BenchRow, BenchSize, compare, reason_of, row
 from ..models.embed import usable_cores
 from ..records import Message
-from ..train.loop import TrainSettings, peak_mb, rate, train
+from ..train.loop import TrainSettings, descent, peak_mb, train
 from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
 from ..malp.patients import simulate
 from ..train.adapters import (
@@ -61,11 +61,8 @@ def plain_loop(
     examples)."""
     import torch
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    steps = batches_of([len(e) for e in examples], settings.batch, settings.seed, 0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda i: rate(min(i, len(steps) - 1), len(steps), settings.warmup)
-    )
+    steps = batches_of(examples, settings.batch, settings.seed, 0)
+    optimizer, schedule = descent(weights, settings, len(steps))
     model.train()
     for i, rows in enumerate(steps, 1):
         ids, mask, labels = side_by_side([examples[j] for j in rows])

@@ -265,22 +265,22 @@ class PaperPicture:
     draw: Callable[[Palette], Figure]                # with the colours
 
     @property
-    def figure(self) -> Figure: return self.drawn()
-    def drawn(self, dark: bool = False) -> Figure:
+    def figure(self) -> Figure:
         "A new matplotlib figure."
-        with style(dark) as c: return self.draw(c)
+        with style() as c: return self.draw(c)
+
+    def _saved(self, dark: bool, out: Any, **how) -> Any:
+        with style(dark) as c: self.draw(c).savefig(out, **how)
+        return out.getvalue()
 
     def svg(self, dark: bool = False) -> str:
         "The same text each time."
-        out = StringIO()
-        with style(dark) as c: self.draw(c).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-        return lean(out.getvalue(), f"{self.name}. {self.alt}")
+        svg = self._saved(dark, StringIO(), format="svg", metadata={"Date": None, "Creator": None})
+        return lean(svg, f"{self.name}. {self.alt}")
 
     def png(self, dark: bool = False, dpi: int = 150) -> bytes:
         "The picture as PNG."
-        out = BytesIO()
-        with style(dark) as c: self.draw(c).savefig(out, format="png", dpi=dpi)
-        return out.getvalue()
+        return self._saved(dark, BytesIO(), format="png", dpi=dpi)
 
     def __str__(self) -> str: return f"{self.name}\n{self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:

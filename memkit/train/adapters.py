@@ -161,47 +161,34 @@ def pairs_of(
     weights: Mapping[str, np.ndarray],  # by peft's names
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # by the matrix they change: A [r, d_in], B [d_out, r]
     "The two halves of each change. Raises `AdapterError` where one is missing or they don't fit together."
-    names, out = {n.removeprefix("base_model.model.").rpartition(".lora_")[0] for n in weights}, {}
-    full = {n.removeprefix("base_model.model."): w for n, w in weights.items()}
-    if len(full) != 2 * len(names) or not names:
-        raise AdapterError("an adapter holds two matrices, A and B, for each matrix that it changes")
-    for n in sorted(names):
-        a, b = (full.get(f"{n}.lora_{half}.weight") for half in "AB")
-        if a is None or b is None or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
-            raise AdapterError(f"the two halves of the change of {n} don't fit together")
-        out[n] = a, b
+    rest, out = {n.removeprefix("base_model.model."): w for n, w in weights.items()}, {}
+    for n in sorted({n.rpartition(".lora_")[0] for n in rest}):
+        out[n] = tuple(rest.pop(f"{n}.lora_{half}.weight", np.empty(0)) for half in "AB")
+    fit = all(a.ndim == b.ndim == 2 and len(a) == b.shape[1] for a, b in out.values())
+    if rest or not out or not fit:
+        raise AdapterError("an adapter holds two matrices that fit together, A and B, for each matrix that it changes")
     return out
 
 # %% ../../nbs/train/03_adapters.ipynb #9c31b4a4
 def pack(
     weights: Mapping[str, np.ndarray],  # by peft's names, as from `lora_weights`
-    card: Mapping[
-        str, Any
-    ],  # JSON; at least 'base' (from `base_digest`) and 'shape' (a `LoraShape`, or a mapping with rank and alpha)
+    # JSON; at least 'base' (from `base_digest`) and 'shape' (a `LoraShape`, or a mapping with rank and alpha)
+    card: Mapping[str, Any],
 ) -> bytes:  # safetensors, float16
     """An adapter as bytes, with its card and a digest of both. Raises `AdapterError` for numbers that aren't finite,
     or too large, and for a card that lacks something."""
     from safetensors.numpy import save
     if isinstance(card.get("shape"), LoraShape): card = {**card, "shape": asdict(card["shape"])}
-    card = _checked_card(json_copy(card))
+    card, shape = json_copy(card), card.get("shape")
+    if not isinstance(card.get("base"), str) or not isinstance(shape, Mapping) or not {"rank", "alpha"} <= set(shape):
+        raise AdapterError("an adapter's card says its `base` and its `shape` with rank and alpha; this one doesn't")
     with np.errstate(over="ignore"): small = {n: np.ascontiguousarray(w, dtype=np.float16) for n, w in weights.items()}
     if bad := [n for n, w in small.items() if not np.isfinite(w).all()]:
-        raise AdapterError(
-            f"{bad[0]} holds numbers that aren't finite or beyond 65,504; the training went wrong, so lower its "
-            "learning rate"
-        )
-    if odd := [n for n, (a, _) in pairs_of(small).items() if len(a) != card["shape"]["rank"]]:
-        raise AdapterError(f"the change of {odd[0]} isn't of the rank {card['shape']['rank']} that the card names")
+        raise AdapterError(f"{bad[0]} holds numbers that aren't finite or beyond 65,504; the training went wrong, so "
+                           "lower its learning rate")
+    if odd := [n for n, (a, _) in pairs_of(small).items() if len(a) != shape["rank"]]:
+        raise AdapterError(f"the change of {odd[0]} isn't of the rank {shape['rank']} that the card names")
     return save(small, {"memkit": json.dumps({**card, "digest": _sealed(small, card)}, ensure_ascii=False)})
-
-# %% ../../nbs/train/03_adapters.ipynb #f5314171
-def _checked_card(card: dict[str, Any]) -> dict[str, Any]:
-    shape = card.get("shape")
-    if not isinstance(card.get("base"), str) or not isinstance(shape, Mapping) or not {"rank", "alpha"} <= set(shape):
-        raise AdapterError(
-            "an adapter's card says the `base` it belongs to and its `shape` with rank and alpha; this one doesn't"
-        )
-    return card
 
 # %% ../../nbs/train/03_adapters.ipynb #7afb1fee
 def unpack(
@@ -213,15 +200,11 @@ def unpack(
         size = int.from_bytes(content[:8], "little")
         card = json.loads(json.loads(content[8:8 + size])["__metadata__"]["memkit"])
         weights = load(content)
-    except Exception as e:   # whatever a broken file provokes in a parser
-        raise AdapterError(
-            f"these {len(content):,} bytes are no adapter of memkit, or only a part of one ({type(e).__name__}); "
-            "restore or train it again"
-        ) from None
-    if not isinstance(card, dict) or card.get("digest") != _sealed(weights, card):
-        raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
-    pairs_of(weights)
-    return weights, _checked_card(card)
+        if card["digest"] == _sealed(weights, card): return weights, card
+        found = "changed bytes"
+    except Exception as e: found = type(e).__name__   # whatever a broken file provokes in a parser
+    raise AdapterError(f"these {len(content):,} bytes are no adapter of memkit, or only a part of one ({found}); "
+                       "restore or train it again")
 
 # %% ../../nbs/train/03_adapters.ipynb #6841f2cc
 class AdapterStore:
@@ -304,15 +287,10 @@ def fitted(
     ready = lambda w: torch.from_numpy(np.ascontiguousarray(w.T, dtype=np.float32)).to(like.device, like.dtype)
     for name, (a, b) in pairs_of(weights).items():
         try: size = tuple(model.get_submodule(name).weight.shape)
-        except AttributeError:
-            raise AdapterError(
-                f"this model has no matrix {name}, which the adapter changes; it belongs to another one"
-            ) from None
+        except AttributeError: size = "missing"
         if size != (len(b), a.shape[1]):
-            raise AdapterError(
-                f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; it belongs "
-                "to another one"
-            )
+            raise AdapterError(f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; "
+                               "it belongs to another one")
         parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
     return LoadedAdapter(card["digest"], card["base"], parts)
 

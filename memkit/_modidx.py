@@ -5520,8 +5520,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'memkit/train/adapters.py'),
                                        'memkit.train.adapters.PersonalLM.generate_for': ( 'train/adapters.html#personallm.generate_for',
                                                                                           'memkit/train/adapters.py'),
-                                       'memkit.train.adapters.PersonalLM.unload': ( 'train/adapters.html#personallm.unload',
-                                                                                    'memkit/train/adapters.py'),
                                        'memkit.train.adapters.Rows': ('train/adapters.html#rows', 'memkit/train/adapters.py'),
                                        'memkit.train.adapters.Rows.__call__': ( 'train/adapters.html#rows.__call__',
                                                                                 'memkit/train/adapters.py'),

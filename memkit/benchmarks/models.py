@@ -265,7 +265,7 @@ def requests_row(
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
     from memkit.store.store import MemoryStore
     (lm, store, shape, weights), peer = _stored(MemoryStore(":memory:"), dtype), _embedded(dtype)
-    names, personal = [f"u{i}" for i in range(USERS)], PersonalLM(lm, store, loaded=USERS, batch_size=USERS)
+    names, personal = [f"u{i}" for i in range(USERS)], PersonalLM(lm, store, batch_size=USERS)
     peft = LocalLM.wrap(peft_of(peer.load()[0], shape, weights), peer.load()[1], "peft")
     mixed = plain_writer(peft, size.tokens, adapter_names=names)
     def together(asked): return [r.text for r in personal.generate_for(names, asked, max_tokens=size.tokens)]
@@ -293,7 +293,7 @@ def _peft_loader(model: Any, shape: LoraShape, weights: Sequence[Any], folder: P
 # %% ../../nbs/benchmarks/03_models.ipynb #4a7b0e36
 def _ready_row(lm: LocalLM, store: AdapterStore, peer: tuple[Callable, Callable], size: BenchSize) -> BenchRow:
     "An adapter that isn't in memory, until it can answer."
-    one, (load, drop) = PersonalLM(lm, store, loaded=1), peer
+    one, (load, drop) = PersonalLM(lm, store), peer
     arms = [Arm("ours", lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
             Arm("peft load_adapter", load, size.slow_calls, drop)]
     note = "from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's cache"

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -81,20 +81,20 @@ class BenchCorpus:
     note: str = ""        # how they were made, or what is missing
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #ab4d302d
-def _own(note: str = "") -> BenchCorpus:
+def _own() -> BenchCorpus:
     asked = [x["question"] for x in own_rows("medical_questions.jsonl")]
     random.Random(0).shuffle(asked)
-    return BenchCorpus([d.text for d in load_own()], asked, "entries of memkit", note)
+    return BenchCorpus([d.text for d in load_own()], asked, "entries of memkit")
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #11cae21f
 @cache
-def _medquad(note: str = "") -> BenchCorpus:
+def _medquad() -> BenchCorpus:
     found = load_medquad()
     asked = sorted({d.meta["question"] for d in found if d.meta["question"]})
     random.Random(0).shuffle(asked)
     order = sorted(found, key=lambda d: d.id)
     random.Random(1).shuffle(order)
-    return BenchCorpus([d.text for d in order], asked, "answers of MedQuAD", note)
+    return BenchCorpus([d.text for d in order], asked, "answers of MedQuAD")
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #42a31a10
 @cache
@@ -112,15 +112,13 @@ def load_corpus(
     public: bool,       # public data, where it is there
     passages: int = 0,  # so many windows of MedQuAD and MedMCQA; 0: MedQuAD's whole answers
 ) -> BenchCorpus:
-    """The texts to search: passages, MedQuAD's answers, or memkit's own entries, whichever the data allow, and it says
-    what is missing (ours)."""
+    "The texts to search; memkit's own entries where public data are missing, and it says which (ours)."
     if not public: return _own()
     missing = [name for name in ("medquad.tar.gz", *["medmcqa"]*bool(passages)) if not public_data(name)]
     if not missing: return _passages(passages) if passages else _medquad()
     wanted = f"{passages:,} passages" if passages else "the answers of MedQuAD"
-    note = f"MEMKIT_DATA holds no {' and no '.join(missing)}, so {{}} took the place of {wanted}"
-    if missing == ["medmcqa"]: return _medquad(note.format("MedQuAD's whole answers"))
-    return _own(note.format("memkit's own entries"))
+    note = f"MEMKIT_DATA holds no {' and no '.join(missing)}, so memkit's own entries took the place of {wanted}"
+    return replace(_own(), note=note)
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #368e3d20
 def _bare_bm25s(texts: Sequence[str]) -> Callable[[str], list[tuple[int, float]]]:

@@ -10,9 +10,7 @@ __all__ = ['LoraShape', 'random_layers', 'lora_config', 'lora_model', 'lora_weig
 # %% ../../nbs/train/03_adapters.ipynb #c26cacf1
 import json
 import random
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -355,13 +353,10 @@ class PersonalLM:
         self,
         lm: LocalLM,             # the base; others may go on using it
         adapters: AdapterStore,
-        loaded: int = 16,        # adapters kept in memory, >= 1
         batch_size: int = 16,    # rows that `generate_for` answers together, >= 1
     ):
-        if loaded < 1 or batch_size < 1:
-            raise ValueError(f"loaded and batch_size must be 1 or more, got {loaded} and {batch_size}")
-        self.lm, self.adapters, self.loaded, self.batch_size = lm, adapters, loaded, batch_size
-        self._kept, self._guard = OrderedDict(), threading.Lock()
+        if batch_size < 1: raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
+        self.lm, self.adapters, self.batch_size = lm, adapters, batch_size
 
 # %% ../../nbs/train/03_adapters.ipynb #a2f6de79
 @patch
@@ -374,26 +369,11 @@ def for_user(self: PersonalLM, user: str | None) -> "UserLM":
 # %% ../../nbs/train/03_adapters.ipynb #afe70d34
 @patch
 def adapter(self: PersonalLM, user: str | None) -> LoadedAdapter | None:
-    "The user's adapter as it is now, from memory or from the store; None without one. Raises `AdapterError`."
-    saved = None if user is None else self.adapters.card(user)
-    if saved is None: return self.unload(user)
+    "The user's adapter as the store has it now; None without one. Raises `AdapterError`."
+    if user is None: return None
     model = self.lm.load()[0]
-    base = base_digest(model)
-    with self._guard: kept = self._kept.get(user)
-    if not kept or (kept.digest, kept.base) != (saved.digest, base):
-        try: kept = fitted(model, *self.adapters.load(user, base, self.lm.name))
-        except LookupError: return self.unload(user)      # forgotten since
-    with self._guard:
-        self._kept[user] = kept
-        self._kept.move_to_end(user)
-        while len(self._kept) > self.loaded: self._kept.popitem(last=False)
-    return kept
-
-# %% ../../nbs/train/03_adapters.ipynb #88ef2fe6
-@patch
-def unload(self: PersonalLM, user: str | None):
-    "Let the user's adapter leave the memory of this process; what is stored stays."
-    with self._guard: self._kept.pop(user, None)
+    try: return fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
+    except LookupError: return None
 
 # %% ../../nbs/train/03_adapters.ipynb #6074b36f
 @patch
@@ -413,8 +393,8 @@ def generate_for(
         raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
     drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
     def steps(batch):
-        rows = [self.adapter(users[i]) for i in batch]
-        model = Rows(self.lm.load()[0], lambda: rows)
+        of = {user: self.adapter(user) for user in {users[i] for i in batch}}
+        model = Rows(self.lm.load()[0], lambda: [of[users[i]] for i in batch])
         return self.lm._steps([drafts[i] for i in batch], temperature, top_p, stop, model=model)
     return self.lm._replies(drafts, stop, self.batch_size, steps)
 

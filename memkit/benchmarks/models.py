@@ -26,8 +26,9 @@ from ..records import Message
 from ..train.loop import TrainSettings, descent, peak_mb, train
 from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
 from ..malp.patients import simulate
-from ..train.adapters import (
-    LoraShape, lora_config, lora_model, random_layers, lora_weights, AdapterStore, base_digest, PersonalLM, pack, unpack)
+from memkit.train.adapters import (
+    AdapterStore, LoraShape, PersonalLM, base_digest, lora_config, lora_model, lora_weights, pack, random_layers,
+    unpack)
 from ..models.local import LocalLM, embedded_folder, fast_dtype
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373

@@ -645,8 +645,7 @@ def number_table(
     rows: Mapping[str, str] | Sequence[str] = (),   # row -> its name; (): all that have one of the metrics
     notes: Sequence[str] = (),
 ) -> PaperTable:
-    """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns. Raises
-    the errors of `of_paper` and `rows_of`."""
+    "A table of a paper: ours with intervals, the paper's in their own columns. Raises as `of_paper` and `rows_of` do."
     result = of_paper(result, paper)
     found = rows_of(result, table)
     names = rows if isinstance(rows, Mapping) else {n: n for n in rows or dict.fromkeys(r for r, _ in found)}

@@ -167,7 +167,7 @@ class HybridChatbot(Assistant):
         self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder, self.settings.memory.apart)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
 
-# %% ../../nbs/hybrid/04_chatbot.ipynb #0e37d8e3
+# %% ../../nbs/hybrid/04_chatbot.ipynb #4cf01022
 @patch
 def let_go(self: HybridChatbot, user: str):
     "The user's index is closed too, where one is open."

@@ -270,7 +270,6 @@ def load(
 class LoadedAdapter:
     "An adapter, ready for one model."
     digest: str
-    base: str
     parts: Mapping[str, tuple[Any, Any]]  # by matrix: A [d_in, r] and B [r, d_out], with α/r in B
 
 # %% ../../nbs/train/03_adapters.ipynb #1db7197e
@@ -287,10 +286,11 @@ def fitted(
         try: size = tuple(model.get_submodule(name).weight.shape)
         except AttributeError: size = "missing"
         if size != (len(b), a.shape[1]):
-            raise AdapterError(f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; "
-                               "it belongs to another one")
+            raise AdapterError(
+                f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; it belongs "
+                "to another one")
         parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
-    return LoadedAdapter(card["digest"], card["base"], parts)
+    return LoadedAdapter(card["digest"], parts)
 
 # %% ../../nbs/train/03_adapters.ipynb #6ebbbb01
 def stacked(

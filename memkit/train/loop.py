@@ -268,23 +268,22 @@ def peak_mb(device: Any = None) -> float:   # nan where it can't be had; of a CU
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
 
 # %% ../../nbs/train/02_loop.ipynb #f6485f72
-def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
+def _go_on(run: _Run, kept: Checkpoint | None, progress: bool, log: Callable[[dict[str, Any]], None]):
     from tqdm import tqdm
     s, done = run.settings, len(run.curve) - 1
     each, started = s.look_every or run.steps//s.epochs, time.perf_counter()
     if run.curve: started -= run.curve[-1]["seconds"]
-    tell = log if log and run.main else lambda row: None
-    if not run.curve: tell(_note(run, [], None, started, True))
+    if not run.curve: log(_note(run, [], None, started, True))
     steps = (part for epoch in range(s.epochs) for part in batches_of(run.examples, s.batch, s.seed, epoch))
-    hidden = None if progress and run.main else True
+    hidden = None if progress else True
     with tqdm(total=run.steps, initial=max(0, done), unit=" steps", desc="training", disable=hidden) as bar:
         for number, part in enumerate(steps, 1):
             if run.stopped: break
             if number <= done: continue
             rows, looks = [run.examples[i] for i in part], number % each == 0 or number == run.steps
             row = _note(run, rows, _step(run, rows, number), started, looks)
-            if looks and kept is not None and run.main: kept.write(_state(run))
-            tell(row)
+            if looks and kept is not None: kept.write(_state(run))
+            log(row)
             bar.update()
             bar.set_postfix({k: row[k] for k in ("loss", "validation") if row[k] is not None})
 
@@ -306,8 +305,9 @@ def train(
     kept = CheckpointFile(folder) if isinstance(folder, (str, Path)) else folder
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         run = _Run(objective, list(examples), list(validation or ()), settings)
-        _take_up(run, kept.read() if kept is not None and resume and run.main else None)
-        try: _go_on(run, kept, progress, log)
+        if not run.main: kept, log, progress = None, None, False      # the first process keeps and tells
+        _take_up(run, kept.read() if kept is not None and resume else None)
+        try: _go_on(run, kept, progress, log or (lambda row: None))
         finally: run.put(run.best[2])
     objective.eval()
     tokens, seconds = run.curve[-1]["tokens"], run.curve[-1]["seconds"]

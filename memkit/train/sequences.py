@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def _rounds(messages: Sequence[Message]) -> tuple[list[Message], list[list[Messa
 # %% ../../nbs/train/01_sequences.ipynb #55fe5d44
 def _rows(tokenizer: Any, messages: Sequence[Message], max_tokens: int) -> Iterator[tuple[list[int], list[int]]]:
     opening, rounds = _rounds(messages)
-    read = lambda part: chat_pieces(tokenizer, [*opening, *(m for r in part for m in r)])
+    read = lambda part: chat_pieces(tokenizer, [*opening, *chain(*part)])
     if read(rounds) is None:
         yield from _one_each(tokenizer, opening, rounds, max_tokens)
         return
@@ -133,7 +134,7 @@ def _one_each(tokenizer: Any, opening: list, rounds: list, max_tokens: int) -> I
     for n, r in enumerate(rounds):
         for a in (i for i, m in enumerate(r) if m.role == "assistant"):
             for start in range(n + 1):
-                talk = [*opening, *(m for x in rounds[start:n] for m in x), *r[:a + 1]]
+                talk = [*opening, *chain(*rounds[start:n]), *r[:a + 1]]
                 prompt, answer = chat_prompt(tokenizer, talk[:-1]), _as_answer(tokenizer, r[a].text)
                 row = _joined(tokenizer, [(prompt, False), (answer, bool(r[a].text.strip()))])
                 if len(row[0]) <= max_tokens: break

@@ -1,4 +1,4 @@
-"The benchmark's rows about the store: the same answers on all sides, and what is large is built once."
+"The benchmark's rows about the store: the same answers on all sides."
 from contextlib import ExitStack
 
 import numpy as np
@@ -46,18 +46,6 @@ def test_the_store_the_rows_search_is_the_one_that_numpy_sees(tmp_path):
         for start in (0, bench.PER_USER):
             found = [h.item.id - 1 for h in store.search(bench.user_of(start), v[start + 3], k=5)]
             assert found == list(start + np.argsort(-(v[start:start + bench.PER_USER] @ v[start + 3]))[:5])
-
-
-def test_what_is_large_is_built_once_and_a_run_writes_into_its_own_copy(tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path/"cache"))
-    vectors, built = np.zeros((50_000, 1), np.float32), []
-    def build(folder): built.append(1); (folder/"x").write_text("built")
-    for name in "ab":
-        (tmp_path/name).mkdir()
-        with ExitStack() as stack: folder = searches.built(Room(tmp_path/name, stack), "things", vectors, build)
-        assert (folder/"x").read_text() == "built" and folder.parent == tmp_path/name
-        (folder/"x").write_text("changed by the run")
-    assert built == [1]
 
 
 def test_users_own_a_hundred_each():

@@ -19,7 +19,8 @@ from memkit.models.lm import ScriptedLM
 from memkit.records import Document, utc_now
 from memkit.store.store import MemoryStore
 from memkit.hybrid import open_chatbot
-from memkit.hybrid.memory import ChromaMemory, index_folder
+from memkit.hybrid.memory import ChromaMemory
+from memkit.store.erase import index_folder
 from memkit.mark.assistant import MarkSettings
 from memkit.mark.refined import DOMAIN
 from memkit.turn.assistants import assistants, open_assistant
@@ -347,7 +348,7 @@ def test_a_kill_between_the_commit_and_the_index_is_finished_at_the_next_open(tm
 
 def test_an_index_that_cannot_be_removed_stays_pending_and_is_tried_again(tmp_path, minilm, monkeypatch):
     store = MemoryStore(tmp_path/"s.db")
-    memory = ChromaMemory(store, minilm, index_folder(store))
+    memory = ChromaMemory(store, minilm, index_folder(store.file))
     memory.remember("ann", "s", "My bicycle is called Zebrafink.", "Good."); memory.nearest("ann", "bicycle")
     def full(*a, **k): raise OSError(28, "No space left on device")
     with monkeypatch.context() as mp:
@@ -356,7 +357,7 @@ def test_an_index_that_cannot_be_removed_stays_pending_and_is_tried_again(tmp_pa
         assert not receipt.erased and "No space left" in receipt.pending and store.pending == 1
         assert [p.state for p in receipt.places if p.name == "vector index"] == ["pending"]
         assert store.finish() == 1
-    assert store.finish() == 0 == store.pending and not list(index_folder(store).iterdir())
+    assert store.finish() == 0 == store.pending and not list(index_folder(store.file).iterdir())
     store.close()
 
 
@@ -368,14 +369,14 @@ def test_a_turn_of_anybody_tries_again_what_is_pending(tmp_path, minilm, monkeyp
             mp.setattr("memkit.store.erase.shutil.rmtree", full)
             assert not a.forget("ann").erased
         a.chat("bob", "Good evening.")
-        assert a.store.pending == 0 and not (index_folder(a.store)/a.store.alias("ann")).exists()
+        assert a.store.pending == 0 and not (index_folder(a.store.file)/a.store.alias("ann")).exists()
 
 
 def test_forgetting_with_mark_takes_the_index_that_hybrid_made(tmp_path):
     path = tmp_path/"s.db"
     with opened("hybrid", path, memory="chroma") as a:
         a.consent("ann"); a.chat("ann", "My bicycle is called Zebrafink."); a.chat("ann", "What is my bicycle called?")
-        folder = index_folder(a.store)/a.store.alias("ann")
+        folder = index_folder(a.store.file)/a.store.alias("ann")
         assert folder.exists()
     with opened("mark", path) as a: assert a.forget("ann").erased
     assert not folder.exists() and in_bytes(tmp_path, b"Zebrafink") == 0

@@ -7,9 +7,9 @@ from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Document
 from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.store.store import MemoryStore
-from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, FallbackCase, auc, fallback_cases, fallback_and_follow_up_rows, draw_dialogues, fallback_rows,
+from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, OUT_OF_DOMAIN, FallbackCase, auc, fallback_cases, fallback_and_follow_up_rows, draw_dialogues, fallback_rows,
                                              follow_up_rows, hold_out, fallback_table, names_of, names_prominently, play, without)
-from memkit.experiments.hybrid.retrieval import FORMS, topic_key, split_of
+from memkit.experiments.hybrid.retrieval import FORMS, parts, topic_key, split_of
 from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot
@@ -137,8 +137,9 @@ def test_a_dialogue_is_what_its_kind_says(own, kind, split):
 
 
 def test_the_two_halves_share_no_wording():
-    for inventory in (OPENERS, RETURNS): assert not set(inventory["tune"]) & set(inventory["score"])
-    assert set(LEADS["tune"]) & set(LEADS["score"]) == {"{Q}"}
+    tune, score = parts("tune"), parts("score")
+    for inventory in ("openers", "returns"): assert not set(tune[inventory]) & set(score[inventory])
+    assert set(tune["follow-ups"]) & set(score["follow-ups"]) == {"{Q}"}
 
 
 def test_last_questions_of_the_tuning_half_lean_and_the_control_does_not(own):

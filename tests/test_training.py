@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.train.sequences import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
+from memkit.train.sequences import answer_loss, end_to_end, mean_loss, side_by_side, negative_log_likelihood
 from memkit.records import Message
 from memkit.train.sequences import IGNORED, TokenRow, answer_end, batches_of, chat_examples, packs, shares, text_examples
 from memkit.models.local import chat_prompt, text_ids
@@ -203,8 +203,7 @@ def test_loss_and_slope_are_those_of_the_plain_way(kind):
     total, n = loss(*(end_to_end if loss.packs else side_by_side)(few))
     assert n == sum(e.targets for e in few)
     for a, b in zip(torch.autograd.grad(total, learn), torch.autograd.grad(sum(want), learn)): assert torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max()))
-    assert (loss.packs, loss.blocks) == {"Bloom": (False, False), "Gemma2": (True, False)}.get(kind, (True, True))
-    assert loss.fused == (kind not in ("Gemma2", "Cohere")) and model.config._attn_implementation != "memkit_blocks"
+    assert (loss.packs, loss.fused) == (kind != "Bloom", kind not in ("Gemma2", "Cohere"))
 
 
 def test_an_example_never_sees_its_neighbours():
@@ -226,40 +225,6 @@ def test_an_output_layer_that_learns_gets_its_slope():
     loss = answer_loss(model)
     (a,), (b,) = torch.autograd.grad(loss(*end_to_end(few))[0], [model.lm_head.weight]), torch.autograd.grad(sum(plainly(model, few)), [model.lm_head.weight])
     assert not loss.fused and torch.allclose(a, b, atol=1e-4)
-
-
-def test_recomputed_layers_see_the_same_blocks():
-    import torch
-    model, few = tiny(), examples(5)
-    learn = [p for p in model.parameters() if p.requires_grad]
-    want = torch.autograd.grad(answer_loss(model)(*end_to_end(few))[0], learn)
-    model.activation_checkpointing_enable(); model.train()
-    got = torch.autograd.grad(answer_loss(model).train()(*end_to_end(few))[0], learn)
-    assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max())) for a, b in zip(got, want))
-
-
-def test_another_thread_reads_as_ever_meanwhile():
-    import threading
-    import torch
-    model, ids, mask = tiny(), torch.tensor([[0, 5, 6, 7], [1, 2, 3, 4]]), torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
-    want, got = model(input_ids=ids, attention_mask=mask).logits, []
-    with reading_blocks(model.config):
-        other = threading.Thread(target=lambda: got.append(model(input_ids=ids, attention_mask=mask).logits))
-        other.start(); other.join()
-    assert torch.allclose(got[0][:, 1:], want[:, 1:], atol=1e-6)
-
-
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=4), st.sampled_from((1, 2, 4)), st.sampled_from((None, 1, 7, 150)))
-@settings(max_examples=25, deadline=None)
-def test_block_attention_is_attention(sizes, groups, window):
-    import torch
-    n = sum(sizes)
-    q, k, v = torch.randn(1, 4, n, 8), torch.randn(1, groups, n, 8), torch.randn(1, groups, n, 8)
-    of = torch.tensor(np.repeat(np.arange(len(sizes)), sizes))
-    behind = torch.arange(n)[:, None] - torch.arange(n)[None]
-    allowed = (of[:, None] == of[None]) & (behind >= 0) & (behind < (window or n))
-    want = torch.nn.functional.scaled_dot_product_attention(q, k.repeat_interleave(4//groups, 1), v.repeat_interleave(4//groups, 1), attn_mask=allowed)
-    assert torch.allclose(block_attention(q, k, v, sizes, 8**-.5, window=window), want.transpose(1, 2), atol=1e-5)
 
 
 def test_surprise_with_a_bias_and_no_target():

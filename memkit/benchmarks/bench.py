@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #6f00637d
 from .models import adapter_rows, training
-from .searches import built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
+from .searches import chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
 from .timing import (
     Agreement, Arm, Room, BenchRow, SIZES, BenchSize, compare, failed, lazily, machine, overlap, library_versions)
 from ..files import write_file
@@ -69,15 +69,14 @@ def store_of(
     vectors: np.ndarray,   # [users*100, dim]
 ) -> Path:
     "The file of a MemoryStore that holds them; identifiers are the positions, counted from 1 (ours)."
-    from memkit.store.schema import SCHEMA
     from memkit.store.store import MemoryStore
-    def build(folder):
-        with MemoryStore(folder/"store.db") as store:
-            for start in range(0, len(vectors), PER_USER):
-                with store.transaction(user_of(start)):
-                    for i in range(start, start + PER_USER):
-                        store.add(user_of(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
-    return built(room, f"remembered-{SCHEMA}", vectors, build)/"store.db"
+    file = room.folder/"remembered.db"
+    with MemoryStore(file) as store:
+        for start in range(0, len(vectors), PER_USER):
+            with store.transaction(user_of(start)):
+                for i in range(start, start + PER_USER):
+                    store.add(user_of(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
+    return file
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #cbfdd6c9
 def recall_row(
@@ -344,11 +343,6 @@ def _side(row: BenchRow, name: str, label: str = "") -> str:
     quartiles = f"{_number(s['q1']):>8} .. {_number(s['q3']):<8}"
     return f"{head}{_number(s['median']):>8} {row['unit']:<8} {quartiles} {s['n']:>5}   {times:>8}"
 
-# %% ../../nbs/benchmarks/04_bench.ipynb #5bf6b055
-def _check(name: str, value: float) -> str:
-    exact = .9999 <= value <= 1     # shown with the digits that tell it from 1
-    return f"    {name}: {value:.{7 if exact else 4}g}"
-
 # %% ../../nbs/benchmarks/04_bench.ipynb #e32a85ec
 def row_lines(row: BenchRow) -> list[str]:
     "A row for the eye: ours, the peers, the limit; then targets, checks and the note (ours)."
@@ -357,7 +351,7 @@ def row_lines(row: BenchRow) -> list[str]:
     wanted = [f"{_number(v)}x {k}" for k, v in row["target_ratio"].items()]
     if row["target"] is not None: wanted.insert(0, f"{_number(row['target'])} {row['unit']}")
     if wanted: lines.append(f"    target: {', '.join(wanted)}")
-    lines += [_check(k, v) for k, v in row["checks"].items()]
+    lines += [f"    {name}: {value:.6g}" for name, value in row["checks"].items()]
     return lines + [f"    ({row['note']})"]*bool(row["note"])
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #c08f5a17

@@ -23,11 +23,12 @@ from .searches import load_corpus, plain_writer
 from .timing import Agreement, Arm, Room, BenchRow, BenchSize, compare, reason_of, row
 from ..models.embed import usable_cores
 from ..records import Message
-from ..train.loop import TrainSettings, peak_mb, rate, train
+from ..train.loop import TrainSettings, descent, peak_mb, train
 from ..train.sequences import TokenRow, answer_loss, batches_of, chat_examples, side_by_side
 from ..malp.patients import simulate
-from ..train.adapters import (
-    LoraShape, lora_model, random_layers, lora_weights, AdapterStore, base_digest, PersonalLM, pack, unpack)
+from memkit.train.adapters import (
+    AdapterStore, LoraShape, PersonalLM, base_digest, lora_config, lora_model, lora_weights, pack, random_layers,
+    unpack)
 from ..models.local import LocalLM, embedded_folder, fast_dtype
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373
@@ -61,11 +62,8 @@ def plain_loop(
     examples)."""
     import torch
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    steps = batches_of([len(e) for e in examples], settings.batch, settings.seed, 0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda i: rate(min(i, len(steps) - 1), len(steps), settings.warmup)
-    )
+    steps = batches_of(examples, settings.batch, settings.seed, 0)
+    optimizer, schedule = descent(weights, settings, len(steps))
     model.train()
     for i, rows in enumerate(steps, 1):
         ids, mask, labels = side_by_side([examples[j] for j in rows])
@@ -90,21 +88,17 @@ def our_loop(
 PLAIN = "plain loop"
 SIDES = {"ours": our_loop, PLAIN: plain_loop}
 
-# %% ../../nbs/benchmarks/03_models.ipynb #00457029
-def _memory(field: str) -> float:
-    "VmRSS or VmHWM of this process, MB."
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1])/1024 for line in lines if line.startswith(field + ":"))
-
 # %% ../../nbs/benchmarks/03_models.ipynb #e7e48d08
-class _Peak:
-    "The most memory held since it was made, beyond what was held then, MB."
-    def __init__(self):
-        self.linux = os.access("/proc/self/clear_refs", os.W_OK)
-        if self.linux: Path("/proc/self/clear_refs").write_text("5")   # forget the peak that loading left
-        self.before = _memory("VmRSS") if self.linux else peak_mb()
-
-    def __call__(self) -> float: return (_memory("VmHWM") if self.linux else peak_mb()) - self.before
+def _peak_from_now() -> Callable[[], float]:
+    "Tells the most memory that this process held since, beyond what it holds now, MB."
+    linux = os.access("/proc/self/clear_refs", os.W_OK)
+    if linux: Path("/proc/self/clear_refs").write_text("5")   # forget the peak that loading left
+    def held(field: str) -> float:
+        if not linux: return peak_mb()
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1])/1024 for line in lines if line.startswith(field))
+    before = held("VmRSS")
+    return lambda: held("VmHWM") - before
 
 # %% ../../nbs/benchmarks/03_models.ipynb #71nym0d1
 def _tiny_model(words: int) -> Any:
@@ -130,7 +124,7 @@ def measure(
     model = _tiny_model(len(tokenizer)) if tiny else LocalLM.embedded(device="cpu").load()[0]
     examples = material(kind, SETTINGS.batch*steps, tokenizer)
     tuned = lora_model(model, LoraShape(layers=random_layers(model.config.num_hidden_layers, .5, 0)))
-    marks, peak = [], _Peak()
+    marks, peak = [], _peak_from_now()
     def note(step, loss, tokens): marks.append((loss, tokens, time.perf_counter(), time.process_time()))
     SIDES[side](tuned, examples, SETTINGS, note)
     losses, tokens, at, spent = np.array(marks).reshape(-1, 4).T   # none but in the first process
@@ -172,19 +166,12 @@ def _per_second(found: Runs) -> dict[str, list[float]]:
     return {side: [n/s for r in runs for n, s in zip(r["tokens"], r["seconds"])] for side, runs in found.items()}
 
 # %% ../../nbs/benchmarks/03_models.ipynb #26f0e67e
-def _apart(found: Runs) -> dict[str, float]:
-    "The largest difference of two curves; nothing where a side failed."
-    if not all(found.values()): return {}
-    ours, other = (runs[0]["losses"] for runs in found.values())
-    return {"largest difference of the two curves": float(np.abs(np.subtract(ours, other)).max())}
-
-def _agreement(found: Runs) -> dict[str, float]:
-    "Last losses, the largest difference, and how much less processor time ours took."
-    out = {f"loss of the last 4 steps, {side}": float(np.mean(runs[0]["losses"][-4:]))
-           for side, runs in found.items() if runs}
-    if not (apart := _apart(found)): return out
-    plain, ours = (sum(sum(r["processor"]) for r in found[side]) for side in (PLAIN, "ours"))
-    return out | apart | {"times less processor time": plain/ours}
+def _checks(found: Runs) -> dict[str, float]:
+    "The last losses of each side, and how far its curve is from the other's at most."
+    losses = {side: runs[0]["losses"] for side, runs in found.items() if runs}
+    out = {f"loss of the last 4 steps, {side}": float(np.mean(of[-4:])) for side, of in losses.items()}
+    if len(losses) < 2: return out
+    return out | {"largest difference of the two curves": float(np.abs(np.subtract(*losses.values())).max())}
 
 # %% ../../nbs/benchmarks/03_models.ipynb #d80a45d2
 def training(
@@ -198,55 +185,51 @@ def training(
         sides = {side: partial(in_a_process, [side, kind, steps[kind], tiny]) for side in SIDES}
         found, reasons = _runs(sides, rounds)
         dtype = next((runs[0]["dtype"] for runs in found.values() if runs), "")
+        checks, spent = _checks(found), [sum(sum(r["processor"]) for r in runs) for runs in found.values()]
+        if all(spent): checks["times less processor time"] = spent[1]/spent[0]
         yield row(
             f"train a LoRA on {kind}, 4 a step, {dtype}", "tokens/s", _per_second(found), target_ratio={PLAIN: 1.3},
-            checks=_agreement(found), reasons=reasons, note="real tokens; same examples, steps and start on all sides")
+            checks=checks, reasons=reasons, note="real tokens; same examples, steps and start on all sides")
         peaks = {side: [r["peak_mb"] for r in runs] for side, runs in found.items()}
         yield row(f"memory for it, beyond libraries and weights, {kind}", "MB", peaks, target_ratio={PLAIN: 1.0},
                   reasons=reasons)
-    numbers = {"ours": 2, "one process": 1}
-    found, reasons = _runs({side: partial(in_a_process, ["ours", "visits", steps["visits"], tiny], n)
-                            for side, n in numbers.items()})
-    yield row("the same visits by two processes (torchrun)", "tokens/s", _per_second(found), checks=_apart(found),
+    sides = {side: partial(in_a_process, ["ours", "visits", steps["visits"], tiny], n)
+             for side, n in (("ours", 2), ("one process", 1))}
+    found, reasons = _runs(sides)
+    yield row("the same visits by two processes (torchrun)", "tokens/s", _per_second(found), checks=_checks(found),
               reasons=reasons, note=f"{usable_cores()} cores, divided among the processes")
 
 # %% ../../nbs/benchmarks/03_models.ipynb #74aa81bc
 def made_up_weights(
     model: Any,     # a causal model of transformers
-    shape: Any,     # a LoraShape
+    shape: LoraShape,
     users: int,
 ) -> list[dict[str, np.ndarray]]:  # by peft's names
     "Random weights for each user, of a size that changes what a model says (ours)."
     peft = lora_model(model, shape)
     sizes = {n: w.shape for n, w in lora_weights(peft).items()}
     peft.unload()
-    rngs = map(np.random.default_rng, range(users))
-    return [
-        {
-            n: rng.normal(size=size).astype(np.float16) * np.float16(0.04 if ".lora_A." in n else 0.02)
-            for n, size in sizes.items()
-        }
-        for rng in rngs
-    ]
+    def of(user: int) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(user)
+        scale = {n: np.float16(.04 if ".lora_A." in n else .02) for n in sizes}
+        return {n: rng.normal(size=size).astype(np.float16)*scale[n] for n, size in sizes.items()}
+    return [of(user) for user in range(users)]
 
 # %% ../../nbs/benchmarks/03_models.ipynb #f3346299
 def peft_of(
     model: Any,      # changed in place
-    shape: Any,      # a LoraShape
+    shape: LoraShape,
     weights: Sequence[dict[str, np.ndarray]],
 ) -> Any:            # with adapters 'u0', 'u1' …
     "The peer: peft with an adapter for each user (ours)."
     import warnings
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
     warnings.filterwarnings(
         "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
     )  # peft 0.21 asks transformers 5.23 for it, load_adapter too
-    config = lambda: LoraConfig(
-        task_type="CAUSAL_LM", r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets),
-        layers_to_transform=list(shape.layers))
-    peft = get_peft_model(model, config(), adapter_name="u0")
-    for i in range(1, len(weights)): peft.add_adapter(f"u{i}", config())
+    peft = get_peft_model(model, lora_config(shape), adapter_name="u0")
+    for i in range(1, len(weights)): peft.add_adapter(f"u{i}", lora_config(shape))
     with torch.no_grad():
         for name, p in peft.named_parameters():
             if ".lora_" in name:
@@ -283,7 +266,7 @@ def requests_row(
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
     from memkit.store.store import MemoryStore
     (lm, store, shape, weights), peer = _stored(MemoryStore(":memory:"), dtype), _embedded(dtype)
-    names, personal = [f"u{i}" for i in range(USERS)], PersonalLM(lm, store, loaded=USERS, batch_size=USERS)
+    names, personal = [f"u{i}" for i in range(USERS)], PersonalLM(lm, store, batch_size=USERS)
     peft = LocalLM.wrap(peft_of(peer.load()[0], shape, weights), peer.load()[1], "peft")
     mixed = plain_writer(peft, size.tokens, adapter_names=names)
     def together(asked): return [r.text for r in personal.generate_for(names, asked, max_tokens=size.tokens)]
@@ -298,52 +281,47 @@ def requests_row(
         note="one thread; same weights on all sides; times are for all requests together")
 
 # %% ../../nbs/benchmarks/03_models.ipynb #b3e3f3c7
-def _ready_row(
-    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
-) -> BenchRow:
-    "An adapter that isn't in memory, until it can answer."
-    one, model, folder = PersonalLM(lm, store, loaded=1), peer.load()[0], room.folder/"peft"
+def _peft_loader(model: Any, shape: LoraShape, weights: Sequence[Any], folder: Path) -> tuple[Callable, Callable]:
+    "Peft's way: load a saved adapter, and drop it again."
     saved = peft_of(model, shape, weights)
     saved.save_pretrained(folder)
     saved.unload()
     held = peft_of(model, shape, weights[:1])
-    def load(i): return held.load_adapter(str(folder/f"u{i}"), "new")
     def drop(i):
         if "new" in held.peft_config: held.delete_adapter("new")
+    return lambda i: held.load_adapter(str(folder/f"u{i}"), "new"), drop
+
+# %% ../../nbs/benchmarks/03_models.ipynb #4a7b0e36
+def _ready_row(lm: LocalLM, store: AdapterStore, peer: tuple[Callable, Callable], size: BenchSize) -> BenchRow:
+    "An adapter that isn't in memory, until it can answer."
+    one, (load, drop) = PersonalLM(lm, store), peer
     arms = [Arm("ours", lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
             Arm("peft load_adapter", load, size.slow_calls, drop)]
     note = "from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's cache"
-    return compare(f"have an adapter of {_size(store)} ready, not in memory", "ms", arms, list(range(len(weights))),
-                   size.rounds, target=20., note=note)
+    return compare(f"have an adapter of {_size(store)} ready, not in memory", "ms", arms, range(USERS), size.rounds,
+                   target=20., note=note)
 
-# %% ../../nbs/benchmarks/03_models.ipynb #4a7b0e36
-def _read_row(
-    lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: BenchSize, room: Room
-) -> BenchRow:
-    "The bytes of an adapter, from the store and as a plain file."
-    base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
-    for f, w in zip(files, weights): f.write_bytes(pack(w, {"base": base, "shape": shape}))
-    arms = [
-        Arm("ours", lambda i: store.load(f"u{i}", base)[1]["digest"], size.calls),
-        Arm("limit", lambda i: files[i].read_bytes(), size.calls),
-        Arm("a file with the same checks", lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
-    return compare(
-        f"read an adapter of {_size(store)} from the store", "ms", arms, list(range(len(weights))), size.rounds,
-        Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
-
-def _size(store: Any) -> str: return f"{store.card('u0').size/1e6:.2f} MB"
+def _size(store: AdapterStore) -> str: return f"{store.card('u0').size/1e6:.2f} MB"
 
 # %% ../../nbs/benchmarks/03_models.ipynb #77087368
 def load_rows(
     size: BenchSize,
     room: Room,
 ) -> Iterator[BenchRow]:
-    "Having a user's adapter ready, and reading its bytes (ours)."
+    "Having a user's adapter ready, and reading its bytes from the store or as a plain file (ours)."
     from memkit.store.store import MemoryStore
     dtype, memories = fast_dtype("cpu"), room.stack.enter_context(MemoryStore(room.folder/"store.db"))
     lm, store, shape, weights = _stored(memories, dtype)
-    yield _ready_row(lm, _embedded(dtype), store, shape, weights, size, room)
-    yield _read_row(lm, store, shape, weights, size, room)
+    yield _ready_row(lm, store, _peft_loader(_embedded(dtype).load()[0], shape, weights, room.folder/"peft"), size)
+    base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(USERS)]
+    for f, w in zip(files, weights): f.write_bytes(pack(w, {"base": base, "shape": shape}))
+    arms = [
+        Arm("ours", lambda i: store.load(f"u{i}", base)[1]["digest"], size.calls),
+        Arm("limit", lambda i: files[i].read_bytes(), size.calls),
+        Arm("a file with the same checks", lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
+    yield compare(
+        f"read an adapter of {_size(store)} from the store", "ms", arms, range(USERS), size.rounds,
+        Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
 
 # %% ../../nbs/benchmarks/03_models.ipynb #7b1ab99b
 def adapter_rows(

@@ -63,16 +63,6 @@ def reason_of(
     "What went wrong, in one line (ours)."
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
-# %% ../../nbs/benchmarks/01_timing.ipynb #890bd494
-def _call(arm: Arm, items: Sequence[Any], i: int, count: Callable[[Any], float], timed: Timed):
-    i = i % len(items)
-    if arm.before: arm.before(items[i])
-    start = time.perf_counter()
-    out = arm.call(items[i])
-    timed.seconds.append(time.perf_counter() - start)
-    timed.outputs[i] = out
-    timed.work.append(count(out))
-
 # %% ../../nbs/benchmarks/01_timing.ipynb #d2cbd826
 def alternate(
     arms: Sequence[Arm],
@@ -82,14 +72,20 @@ def alternate(
 ) -> dict[str, Timed]:      # by the arm's name
     """Time the arms in turn, A B A B, after one untimed call of each (ours). An arm that fails is left out from there
     on and says why."""
-    timed, unused = {a.name: Timed() for a in arms}, Timed()
-    turns = [(a, range(-1, 0), unused) for a in arms]
-    turns += [(a, range(r*a.calls, (r + 1)*a.calls), timed[a.name]) for r in range(rounds) for a in arms]
-    for a, some, into in turns:
-        if timed[a.name].reason: continue
-        try:
-            for i in some: _call(a, items, i, count, into)
-        except Exception as e: timed[a.name].reason = reason_of(e)
+    timed = {a.name: Timed() for a in arms}
+    turns = [(a, [-1]) for a in arms] + [(a, range(r*a.calls, (r + 1)*a.calls)) for r in range(rounds) for a in arms]
+    for arm, calls in turns:
+        t = timed[arm.name]
+        for i in () if t.reason else calls:
+            item = items[i % len(items)]
+            try:
+                if arm.before: arm.before(item)
+                start = time.perf_counter()
+                out = arm.call(item)
+                seconds, work = time.perf_counter() - start, count(out)
+            except Exception as e: t.reason = reason_of(e); break
+            if i < 0: continue
+            t.seconds.append(seconds); t.work.append(work); t.outputs[i % len(items)] = out
     return timed
 
 # %% ../../nbs/benchmarks/01_timing.ipynb #3690edc7

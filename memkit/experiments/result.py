@@ -162,13 +162,6 @@ def save_result(
 # %% ../../nbs/experiments/01_result.ipynb #bcef1581
 def _ours(x: float | None) -> str: return "-" if x is None else f"{x:.3f}" if abs(x) < 100 else f"{x:,.1f}"
 
-def _cells(r: Mapping[str, Any], mark: str) -> tuple[str, ...]:
-    ci = "-" if r["ci"] is None else f"[{_ours(r['ci'][0])}, {_ours(r['ci'][1])}]"
-    paper = "-" if r["paper"] is None else f"{r['paper']:g}"
-    return (
-        r["row"] + " (control)" * r["control"], r["metric"], _ours(r["ours"]), ci, paper,
-        "-" if r["n"] is None else f"{r['n']:,}", mark)
-
 # %% ../../nbs/experiments/01_result.ipynb #e8980b2e
 def table_text(
     result: Result,
@@ -176,20 +169,20 @@ def table_text(
 ) -> str:
     """One table as text: our numbers with their intervals, the paper's in their own column, controls marked, notes
     below. Raises `ValueError` for an unknown table."""
+    from pandas import DataFrame
     rows = [r for r in result["rows"] if r["table"] == table]
     if not rows:
-        raise ValueError(
-            f"no table {table!r}; there are {', '.join(dict.fromkeys(r['table'] for r in result['rows'])) or 'none'}"
-        )
+        there = dict.fromkeys(r["table"] for r in result["rows"])
+        raise ValueError(f"no table {table!r}; there are {', '.join(there) or 'none'}")
     notes = list(dict.fromkeys(r["note"] for r in rows if r["note"]))
-    cells = [("", "", "ours", "95 % interval", "paper", "n", "")] + [
-        _cells(r, f"({notes.index(r['note']) + 1})" if r["note"] else "") for r in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [
-        "  ".join(c.ljust(w) if i < 2 or i == 6 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
-        for line in cells
-    ]
+    names = [[r["row"] + " (control)"*r["control"] for r in rows], [r["metric"] for r in rows]]
+    cells = DataFrame({
+        "ours": [_ours(r["ours"]) for r in rows],
+        "95 % interval": ["[{}, {}]".format(*map(_ours, r["ci"])) if r["ci"] else "-" for r in rows],
+        "paper": ["-" if r["paper"] is None else f"{r['paper']:g}" for r in rows],
+        "n": ["-" if r["n"] is None else f"{r['n']:,}" for r in rows],
+        "": [f"({notes.index(r['note']) + 1})" if r["note"] else "" for r in rows]}, names)
+    lines = [line.rstrip() for line in cells.to_string(sparsify=False).splitlines()]
     return "\n".join([table, *lines, *(f"({i}) {note}" for i, note in enumerate(notes, 1))])
 
 # %% ../../nbs/experiments/01_result.ipynb #b6e44073
@@ -242,33 +235,15 @@ def style(
 _LOOK = (f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" '
          f'style="max-width:100%;height:auto;stroke-linejoin:round"')
 _WASTE = r"<metadata>.*?(?:</metadata>|\Z)|<!--.*?(?:-->|\Z)|<defs>\s*<style.*?</style>\s*</defs>"
-_IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""),
-            (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""),
-            (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
-            (r' d="[^"]*"', lambda m: re.sub(r" *([MLCQz]) *", r"\1", m[0])),
-            (rf"font-size:{LETTERS:g}px;|text-anchor:start;|stroke-dashoffset:0;|;?stroke-linejoin:miter", ""),
-            (r" style=\"\"", ""))
+# what no tag needs: a name nobody refers to, a second digit, line breaks, and styles that hold for the whole picture
+_IN_TAGS = ((r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\s+", " "), (r"(?<=[;:]) ", ""),
+            (rf"font-size:{LETTERS:g}px;|font-family:'DejaVu Sans';|text-anchor:start;|stroke-linejoin:miter;?", ""),
+            (r' ?(style=""|transform="rotate\(-0 [^"]*")', ""), (r" ?\b([MLCQz])\b ?(?=[\d\" MLCQz-])", r"\1"))
 
-def _lean_tags(svg: str) -> Iterator[str]:
-    "The parts of an SVG: tags without unneeded attributes and empty groups, and the unchanged text between them."
-    kept: list[bool] = []
-    for part in re.split(r"(<[^>]+>)", re.sub(_WASTE, "", svg, flags=re.S)):
-        if not part.startswith("<"):
-            if part.strip(): yield part
-            continue
-        for old, new in _IN_TAGS: part = re.sub(old, new, part)
-        if part == "<g/>": continue
-        if part.startswith("<g") and not part.endswith("/>"): kept.append(part != "<g>")
-        if part == "<g>" or part == "</g>" and not kept.pop(): continue
-        yield part
-
-# %% ../../nbs/experiments/01_result.ipynb #bf5bec3f
-_MARKS = re.compile(r'(<g clip-path="[^"]*")>((?:<use [^>]*/>){2,})</g>')
-
-def _one_style(found: re.Match) -> str:
-    "Write the common style of a group's marks once."
-    styles = set(re.findall(r' style="[^"]*"', found[2]))
-    return f"{found[1]}{(style := styles.pop())}>{found[2].replace(style, '')}</g>" if len(styles) == 1 else found[0]
+def _lean_tag(tag: re.Match) -> str:
+    short = tag[0]
+    for old, new in _IN_TAGS: short = re.sub(old, new, short)
+    return short
 
 # %% ../../nbs/experiments/01_result.ipynb #819bca60
 def lean(
@@ -276,13 +251,10 @@ def lean(
     words: str,  # its description, the name first
 ) -> str:
     "A small SVG with a description, from an SVG of matplotlib."
-    head, *rest = _lean_tags(svg[svg.index("<svg"):])
-    ink = next((i for i in COLOURS["ink"] if i in svg), "")
-    body = _MARKS.sub(_one_style, "".join(rest))
-    if ink: body = re.sub(rf'(<text [^>]*?)(?:;fill:{ink}(?=")|fill:{ink};| style="fill:{ink}")', r"\1", body)
-    fill = ink and f' fill="{ink}"'
+    tags = re.sub(r"<[^>]+>", _lean_tag, re.sub(_WASTE, "", svg[svg.index("<svg"):], flags=re.S))
+    head, _, body = re.sub(r">\s+<", "><", tags).partition(">")
     title = escape(words.partition(". ")[0])
-    return f'{head[:-1]} {_LOOK}{fill}><title>{title}</title><desc>{escape(words)}</desc>{body}\n'
+    return f"{head} {_LOOK}><title>{title}</title><desc>{escape(words)}</desc>{body}\n"
 
 # %% ../../nbs/experiments/01_result.ipynb #4dae2dbc
 @dataclass(frozen=True)
@@ -293,22 +265,22 @@ class PaperPicture:
     draw: Callable[[Palette], Figure]                # with the colours
 
     @property
-    def figure(self) -> Figure: return self.drawn()
-    def drawn(self, dark: bool = False) -> Figure:
+    def figure(self) -> Figure:
         "A new matplotlib figure."
-        with style(dark) as c: return self.draw(c)
+        with style() as c: return self.draw(c)
+
+    def _saved(self, dark: bool, out: Any, **how) -> Any:
+        with style(dark) as c: self.draw(c).savefig(out, **how)
+        return out.getvalue()
 
     def svg(self, dark: bool = False) -> str:
         "The same text each time."
-        out = StringIO()
-        with style(dark) as c: self.draw(c).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-        return lean(out.getvalue(), f"{self.name}. {self.alt}")
+        svg = self._saved(dark, StringIO(), format="svg", metadata={"Date": None, "Creator": None})
+        return lean(svg, f"{self.name}. {self.alt}")
 
     def png(self, dark: bool = False, dpi: int = 150) -> bytes:
         "The picture as PNG."
-        out = BytesIO()
-        with style(dark) as c: self.draw(c).savefig(out, format="png", dpi=dpi)
-        return out.getvalue()
+        return self._saved(dark, BytesIO(), format="png", dpi=dpi)
 
     def __str__(self) -> str: return f"{self.name}\n{self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
@@ -500,33 +472,33 @@ class Card:
     colour: str = "blue"   # of its left edge
 
 # %% ../../nbs/experiments/01_result.ipynb #1768e2e2
-_PAD, _CARD_GAP, _CARD_MARGIN = .12, .38, .08   # inches: inside a card, between columns, around
-_LINE = LETTERS*1.28/72                          # of text, inches
+_PAD, _GAP, _MARGIN = .12, .38, .08   # inches: inside a card, between columns, around
+_LINE = LETTERS*1.28/72               # of text, inches
 
 @dataclass(frozen=True)
-class _Placed:
+class _Box:
+    "A card in its place: inches from the top left corner; its lines, each with its weight."
     card: Card
-    x: float; y: float; w: float; h: float       # inches from the top left corner
-    title: list[str]; text: list[str]
+    x: float; y: float; w: float; h: float
+    lines: list[tuple[str, str]]
 
 # %% ../../nbs/experiments/01_result.ipynb #049088b1
-def _placed(cards: Sequence[Card], columns: float, down: float) -> tuple[dict[str, _Placed], float]:
-    "Each card with its place, and the height of all."
-    one = (WIDTH - 2*_CARD_MARGIN - (columns - 1)*_CARD_GAP)/columns
-    def across(n: float) -> float: return n*one + (n - 1)*_CARD_GAP
-    def lines(c: Card, text: str, bold: bool) -> list[str]:
-        return wrapped_lines(text, across(c.span) - 2*_PAD - .06, LETTERS, bold) if text else []
-    out, y = {}, _CARD_MARGIN
+def _boxes(cards: Sequence[Card], columns: float, down: float) -> tuple[dict[str, _Box], float]:
+    "Each card in its place, and the height of all."
+    step, out, y = (WIDTH - 2*_MARGIN + _GAP)/columns, {}, _MARGIN
+    def lines(c: Card) -> list[tuple[str, str]]:
+        room = c.span*step - _GAP - 2*_PAD - .06
+        return [(line, weight) for text, weight in ((c.title, "bold"), (c.text, "normal")) if text
+                for line in wrapped_lines(text, room, LETTERS, weight == "bold")]
     for row in sorted({c.row for c in cards}):
-        of = [(c, lines(c, c.title, True), lines(c, c.text, False)) for c in cards if c.row == row]
-        h = max(_LINE*(len(title) + len(text)) + 2*_PAD for _, title, text in of)
-        for c, title, text in of:
-            out[c.key] = _Placed(c, _CARD_MARGIN + c.column*(one + _CARD_GAP), y, across(c.span), h, title, text)
+        of = {c: lines(c) for c in cards if c.row == row}
+        h = _LINE*max(map(len, of.values())) + 2*_PAD
+        out |= {c.key: _Box(c, _MARGIN + c.column*step, y, c.span*step - _GAP, h, said) for c, said in of.items()}
         y += h + down
-    return {c.key: out[c.key] for c in cards}, y - down + _CARD_MARGIN
+    return out, y - down + _MARGIN
 
 # %% ../../nbs/experiments/01_result.ipynb #6ce03aec
-def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, float]]:
+def _ends(a: _Box, b: _Box) -> tuple[tuple[float, float], tuple[float, float]]:
     "The start and the end of an arrow."
     if a.card.row == b.card.row:
         right = b.x > a.x
@@ -536,38 +508,30 @@ def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, flo
     return (xs[0], a.y + a.h*down), (xs[1], b.y + b.h*(not down))
 
 # %% ../../nbs/experiments/01_result.ipynb #bff9a290
-def _draw_card(axes: Axes, p: _Placed, c: Palette):
+def _draw_card(axes: Axes, b: _Box, c: Palette):
     from matplotlib.patches import Rectangle
-    axes.add_patch(Rectangle((p.x, p.y), p.w, p.h, facecolor=c["card"], edgecolor=c["line"], linewidth=0.8))
-    axes.add_patch(Rectangle((p.x, p.y), .06, p.h, facecolor=c[p.card.colour], edgecolor="none"))
-    y = p.y + (p.h - _LINE*(len(p.title) + len(p.text)))/2
-    for i, line in enumerate([*p.title, *p.text]):
-        axes.text(
-            p.x + _PAD + 0.06, y + _LINE * (i + 0.5), line, va="center_baseline", fontsize=LETTERS,
-            fontweight="bold" if i < len(p.title) else "normal", parse_math=False)
+    axes.add_patch(Rectangle((b.x, b.y), b.w, b.h, facecolor=c["card"], edgecolor=c["line"], linewidth=.8))
+    axes.add_patch(Rectangle((b.x, b.y), .06, b.h, facecolor=c[b.card.colour], edgecolor="none"))
+    top = b.y + (b.h - _LINE*(len(b.lines) - 1))/2
+    for i, (line, weight) in enumerate(b.lines):
+        axes.text(b.x + _PAD + .06, top + _LINE*i, line, va="center_baseline", fontweight=weight, parse_math=False)
 
 # %% ../../nbs/experiments/01_result.ipynb #d9f51c9d
-def _draw_arrow(axes: Axes, a: _Placed, b: _Placed, label: str, c: Palette):
+def _draw_arrow(axes: Axes, a: _Box, b: _Box, label: str, c: Palette):
     start, end = _ends(a, b)
-    axes.annotate(
-        "",
-        end,
-        start,
-        arrowprops={
-            "arrowstyle": "-|>,head_width=.28,head_length=.5", "color": c["soft"], "linewidth": 1.6, "shrinkA": 1,
-            "shrinkB": 1},
-    )
-    if label:
-        axes.text(
-            (start[0] + end[0]) / 2 + 0.1, (start[1] + end[1]) / 2, label, va="center", fontsize=SMALLEST,
-            color=c["soft"], parse_math=False)
+    look = {"arrowstyle": "-|>,head_width=.28,head_length=.5", "color": c["soft"], "linewidth": 1.6, "shrinkA": 1,
+            "shrinkB": 1}
+    axes.annotate("", end, start, arrowprops=look)
+    middle = np.add(start, end)/2
+    axes.text(middle[0] + .1, middle[1], label, va="center", fontsize=SMALLEST, color=c["soft"], parse_math=False)
 
 # %% ../../nbs/experiments/01_result.ipynb #5d67ce41
-def _told(placed: Mapping[str, _Placed], arrows: Sequence[tuple[str, str, str]]) -> str:
+def _told(cards: Mapping[str, Card], arrows: Sequence[tuple[str, str, str]]) -> str:
     "Cards and arrows in words."
-    cards, title = [p.card for p in placed.values()], lambda key: placed[key].card.title or key
-    said = " ".join(": ".join(filter(None, (c.title, " ".join(c.text.split())))).rstrip(".") + "." for c in cards)
-    ways = "; ".join(f"{title(a)} to {title(b)}" + f" ({label})"*bool(label) for a, b, label in arrows)
+    said = " ".join(": ".join(filter(None, (c.title, " ".join(c.text.split())))).rstrip(".") + "."
+                    for c in cards.values())
+    ways = "; ".join(f"{cards[a].title or a} to {cards[b].title or b}" + f" ({label})"*bool(label)
+                     for a, b, label in arrows)
     return said + f" Arrows: {ways}."*bool(ways)
 
 # %% ../../nbs/experiments/01_result.ipynb #cd78025d
@@ -580,19 +544,19 @@ def diagram(
     down: float = .36,                        # between rows, inches
 ) -> PaperPicture:
     "Cards and arrows as a picture. Raises `ValueError` for an arrow to an unknown card."
-    placed, height = _placed(cards, columns, down)
+    known, (boxes, height) = {c.key: c for c in cards}, _boxes(cards, columns, down)
     ways = [(*arrow.split(" ", 2), "")[:3] for arrow in arrows.split(", ") if arrow]
-    unknown = [k for way in ways for k in way[:2] if k not in placed]
-    if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(placed)}")
+    unknown = [k for way in ways for k in way[:2] if k not in known]
+    if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(known)}")
     def draw(c: Palette) -> Figure:
         figure = sheet(height)
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
         axes.axis("off")
-        for p in placed.values(): _draw_card(axes, p, c)
-        for a, b, label in ways: _draw_arrow(axes, placed[a], placed[b], label, c)
+        for b in boxes.values(): _draw_card(axes, b, c)
+        for a, b, label in ways: _draw_arrow(axes, boxes[a], boxes[b], label, c)
         return figure
-    return PaperPicture(name, f"{alt} {_told(placed, ways)}", draw)
+    return PaperPicture(name, f"{alt} {_told(known, ways)}", draw)
 
 # %% ../../nbs/experiments/01_result.ipynb #5694f4ef
 def table_number(
@@ -681,15 +645,17 @@ def number_table(
     rows: Mapping[str, str] | Sequence[str] = (),   # row -> its name; (): all that have one of the metrics
     notes: Sequence[str] = (),
 ) -> PaperTable:
-    """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns. Raises
-    the errors of `of_paper` and `rows_of`."""
+    "A table of a paper: ours with intervals, the paper's in their own columns. Raises as `of_paper` and `rows_of` do."
     result = of_paper(result, paper)
     found = rows_of(result, table)
     names = rows if isinstance(rows, Mapping) else {n: n for n in rows or dict.fromkeys(r for r, _ in found)}
     there = {(n, m): found[n, m] for n in names for m in metrics if (n, m) in found}
     if not there:
         raise ValueError(f"the result's {table} has none of {', '.join(metrics)}; make it with {PAPERS[paper]}")
-    columns, lines = _columns(metrics, there), []
+    columns, lines = [], []
+    for metric in metrics:
+        printed = [r["paper"] for (_, m), r in there.items() if m == metric]
+        columns += [(metric, HERE)]*bool(printed) + [(metric, PAPER)]*any(p is not None for p in printed)
     for n in dict.fromkeys(n for n, _ in there):
         control = any(r["control"] for (row, _), r in there.items() if row == n)
         lines.append(Line(names[n], tuple(_cell(there.get((n, m)), who) for m, who in columns), control))
@@ -703,11 +669,3 @@ def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     low, high = row["ci"] or (0, 0)   # if all values are the same, no interval is shown
     between = f"{table_number(low)}{' to ' if low < 0 else '–'}{table_number(high)}"
     return Cell(table_number(row["ours"]), "" if low == high else between)
-
-def _columns(metrics: Sequence[str], there: Mapping[tuple[str, str], Mapping]) -> list[tuple[str, str]]:
-    "Each metric that has a row, and again where the paper prints a number for it."
-    columns = []
-    for metric in metrics:
-        of = [r for (_, m), r in there.items() if m == metric]
-        columns += [(metric, HERE)]*bool(of) + [(metric, PAPER)]*any(r["paper"] is not None for r in of)
-    return columns

@@ -27,16 +27,14 @@ from ..search.fusion import rrf
 if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #bdbe1594
-from ..answer.from_documents import document_answer
-from ..answer.from_documents import without_header
+from ..answer.from_documents import document_answer, without_header
 from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, split_sentences
 from ..turn.prompt import Piece, shorten
 from ..records import Change, Document, Hit, Memory, Message, Turn, utc_now
 from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
 from .memory import (
-    KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose, completed, found_by, index_folder,
-    subject_of,
-    leaned_on, only_states, prepare_question, topic_of)
+    KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, as_hit, choose, completed, found_by, leaned_on,
+    only_states, prepare_question, subject_of, topic_of)
 from .corpus import read_corpus
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, quotes_messages
@@ -169,7 +167,7 @@ class HybridChatbot(Assistant):
         self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder, self.settings.memory.apart)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
 
-# %% ../../nbs/hybrid/04_chatbot.ipynb #0e37d8e3
+# %% ../../nbs/hybrid/04_chatbot.ipynb #4cf01022
 @patch
 def let_go(self: HybridChatbot, user: str):
     "The user's index is closed too, where one is open."
@@ -233,8 +231,7 @@ def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hi
     memory, why = leaned_on(query, bot.memories(user), session)
     if memory is None: return None, ""
     text = found_by(memory.meta["question"], memory.meta["answer"], bot.settings.memory.apart)
-    cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([text])[0])
-    return Hit(item=memory, score=cosine, source="memory", parts={"cosine": cosine}), why
+    return as_hit(memory, bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([text])[0]), why
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #0e7597ea
 @patch
@@ -348,13 +345,13 @@ def checked_answer(
     notice: str,         # what stands where nothing is supported
 ) -> tuple[str, list[dict]]:  # what the user gets; the verdict on each sentence of the draft
     "Documents are quoted where they answer; else what was said before."
-    shown = [s for s in turn.sections if s.kept and s.hit]
-    docs, mems = ([s for s in shown if s.name == name] for name in ("document", "memory"))
-    sources = [*(s.text.removeprefix(_heading(s.hit.item)) for s in docs), *(rests_on(s.hit.item) for s in mems)]
-    labels = [*(str(i) for i in range(1, len(docs) + 1)), *(f"M{i}" for i in range(1, len(mems) + 1))]
-    answers = docs and turn.extra["probability"] >= turn.extra["threshold"]
-    quotable, s = range(len(docs)) if answers else range(len(docs), len(sources)), bot.settings.support
-    text, checked = ground(turn.draft, turn.extra["context"], sources, bot.embedder, s, labels, quotable)
+    def shown(name): return enumerate((s for s in turn.sections if s.kept and s.hit and s.name == name), 1)
+    documents = {str(i): s.text.removeprefix(_heading(s.hit.item)) for i, s in shown("document")}
+    sources = documents | {f"M{i}": rests_on(s.hit.item) for i, s in shown("memory")}
+    n = len(documents)
+    quotable = range(n) if n and _documents_answer(turn) else range(n, len(sources))
+    text, checked = ground(turn.draft, turn.extra["context"], list(sources.values()), bot.embedder,
+                           bot.settings.support, list(sources), quotable)
     return (notice if turn.fallback else text or notice), [asdict(c) for c in checked]
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #56c7f292
@@ -420,10 +417,11 @@ def open(
     "The hybrid chatbot, put together from its parts; memories are always MiniLM's (hybrid §5.3)."
     if memory not in ("store", "chroma") and "://" not in memory:
         raise ValueError(f"memory must be 'store', 'chroma' or a Chroma server's address, got {memory!r}")
+    from memkit.store.erase import index_folder      # it loads SQLAlchemy
     minilm = load_embedder("minilm")
     of_documents = minilm if p.embedder.name == minilm.name else p.embedder
     apart = (settings or cls.Settings()).memory.apart
-    folder = index_folder(p.store) if memory == "chroma" else memory
+    folder = index_folder(p.store.file) if memory == "chroma" else memory
     recall = StoreMemory(p.store, minilm, apart) if memory == "store" else ChromaMemory(p.store, minilm, folder, apart)
     return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall,
                settings, calibration, p.clock)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 
-from ..files import cache_dir, own_data, public_data
+from ..files import cache_dir, own_data, own_rows, public_data
 from ..records import Document
 from ..store.archives import ArchiveError, tar_files
 
@@ -303,9 +303,6 @@ def load_file(
     """Somebody's own corpus (ours). Without an id field, ids are the source's name and the line. Raises `CorpusError`
     and `FileNotFoundError`."""
     path = Path(path).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}; check the path, or see data_help() for where to get public "
-                                "data")
     name, fields = name or path.stem, dict(text=text, title=title, category=category, id=id, source=source)
     columns = [f for f in (*fields.values(), *meta) if f and isinstance(f, str)]
     make = lambda record, place: to_document(record, place, name, meta=meta, **fields)
@@ -334,68 +331,7 @@ class Source:
     fetch: str = ""   # the command that fetches it; it is then below data in cache_dir()
 
 # %% ../../nbs/hybrid/01_corpus.ipynb #eea0e306
-SOURCES = (
-    Source(
-        "knowledge", "general medical knowledge in our own words, with the public source of each fact", "as memkit",
-        "it travels with memkit"),
-    Source(
-        "medquad",
-        "questions and answers from NIH websites: 47,441 pairs, 16,407 with an answer",
-        "CC BY 4.0; its authors withheld the answers of three parts (ADAM, drugs, herbs)",
-        "github abachaa/MedQuAD, packed as medquad.tar.gz (or pass its folder to load_medquad); or `lavita/MedQuAD` "
-        "on the hub, with load_hub",
-        "medquad.tar.gz",
-    ),
-    Source(
-        "medmcqa",
-        "exam questions with four options, the right one and (for many) an explanation; the paper took 192,000",
-        "MIT; none stated for the instruction-format sample",
-        "github medmcqa/medmcqa: put its JSON Lines files into the folder; or `openlifescienceai/medmcqa` on the hub, "
-        "with load_hub",
-        "medmcqa",
-    ),
-    Source(
-        "bioasq", "biomedical questions with experts' answers and the passages that support them; the paper took 4,065",
-        "its own terms: after registration, never to be redistributed",
-        "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder", "bioasq"),
-    Source(
-        "symptoms",
-        "symptoms, patients' descriptions and precautions by disease, a CSV table of 6,202 rows; the paper took 801 "
-        "entries",
-        "MIT; compiled from three Kaggle sets",
-        "github Sagarika-Singh-99/Medical_chatbot_CAG-RAG, the file symp_pre.csv",
-        "symptoms/symp_pre.csv",
-    ),
-    Source(
-        "ml-100k",
-        "MovieLens 100k: 100,000 ratings of 1,682 films by 943 people",
-        "GroupLens's own terms: research, with a citation, not redistributed",
-        "`memkit data ml-100k` fetches it out of the package recbole; or grouplens.org/datasets/movielens, "
-        "ml-100k.zip, unpacked",
-        "ml-100k",
-        "memkit data ml-100k",
-    ),
-    Source(
-        "ml-1m", "MovieLens 1M: a million ratings of 3,900 films by 6,040 people",
-        "GroupLens's own terms: research, with a citation, not redistributed",
-        "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens", "ml-1m"),
-    Source(
-        "ml-latest-small", "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people",
-        "GroupLens's own terms: research, with a citation",
-        "grouplens.org/datasets/movielens, ml-latest-small.zip: unpack it and pass its folder to load_movielens",
-        "ml-latest-small"),
-    Source(
-        "amazon",
-        "Amazon's reviews, films and books by the same people: ratings and metadata, editions 2018 and 2023",
-        "none stated; collected at UCSD for research, with a citation",
-        "cseweb.ucsd.edu/~jmcauley/datasets (2018) or amazon-reviews-2023.github.io: ratings and metadata of "
-        "Movies_and_TV and Books, four files for load_amazon",
-        "amazon",
-    ),
-    Source(
-        "hub", "any data set of the Hugging Face hub", "each data set's own",
-        "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache"),
-)
+SOURCES = tuple(Source(**row) for row in own_rows("sources.jsonl"))
 
 # %% ../../nbs/hybrid/01_corpus.ipynb #04e511b5
 def _state(s: Source) -> str:

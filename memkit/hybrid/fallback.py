@@ -127,16 +127,14 @@ def quote(
     most: int = 3,          # sentences in a row
 ) -> list[Checked]:         # in the order of their source
     "The passage of at most `most` sentences that comes nearest to `question`, word for word (ours)."
-    texts = [split_sentences(text) for text in sources]
-    windows = [(i, start) for i, parts in enumerate(texts) for start in range(max(1, len(parts) - most + 1)) if parts]
+    windows = []
+    for i, parts in enumerate(map(split_sentences, sources)):
+        windows += [(i, parts[start:start + most]) for start in range(max(1, len(parts) - most + 1)) if parts]
     if not windows or most < 1: return []
-    passage = lambda i, start: texts[i][start:start + most]
-    cosines = embedder.embed([" ".join(passage(*w)) for w in windows]) @ embedder.embed([question], kind="query")[0]
+    cosines = embedder.embed([" ".join(w) for _, w in windows]) @ embedder.embed([question], kind="query")[0]
     best = int(np.argmax(cosines))
-    return [
-        Checked(text=s, supported=True, source=windows[best][0], cosine=float(cosines[best]), quoted=True)
-        for s in passage(*windows[best])
-    ]
+    source, said = windows[best]
+    return [Checked(text=s, supported=True, source=source, cosine=float(cosines[best]), quoted=True) for s in said]
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #judges24
 def by_either(

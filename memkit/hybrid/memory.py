@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MAX_QUESTION', 'COMMON_WORDS', 'SHORT', 'PAPER_MEMORY', 'KIND', 'SearchQuery', 'prepare_question', 'names_topic',
            'subject_of', 'leans_on', 'completed', 'only_states', 'MemorySettings', 'choose', 'topic_of', 'leaned_on',
-           'exchange_text', 'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder']
+           'exchange_text', 'found_by', 'StoreMemory', 'as_hit', 'ChromaMemory']
 
 # %% ../../nbs/hybrid/02_memory.ipynb #60a62326
 import re
@@ -235,17 +235,15 @@ def choose(
     why: str = "",           # how one knows
 ) -> list[Considered]:       # the same order; `shown` marks what is recalled
     "Which of the nearest entries are recalled, and why the others aren't (hybrid §5.3)."
-    first = [Considered(hit=leaned, outcome=f"recalled: {why}", shown=True)] if leaned and settings.k else []
-    out, nearest = first[:], [h for h in nearest if not first or h.item.id != leaned.item.id]
-    for rank, hit in enumerate(nearest, 1 + len(first)):
-        if hit.score <= settings.above: reason = f"cosine {hit.score:.2f} does not exceed {settings.above:.2f}"
-        elif rank > settings.k: reason = f"ranked {rank}, and {settings.k} are recalled at most"
-        else: reason = ""
-        out.append(
-            Considered(
-                hit=hit, outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}",
-                shown=not reason)
-        )
+    first = [leaned] if leaned and settings.k else []
+    out = [Considered(hit=hit, outcome=f"recalled: {why}", shown=True) for hit in first]
+    for hit in nearest:
+        if first and hit.item.id == leaned.item.id: continue
+        rank, near = len(out) + 1, hit.score > settings.above
+        if not near: outcome = f"cosine {hit.score:.2f} does not exceed {settings.above:.2f}"
+        elif rank > settings.k: outcome = f"ranked {rank}, and {settings.k} are recalled at most"
+        else: outcome = f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}"
+        out.append(Considered(hit=hit, outcome=outcome, shown=near and rank <= settings.k))
     return out
 
 # %% ../../nbs/hybrid/02_memory.ipynb #b31b671f
@@ -327,11 +325,12 @@ def remember(
 def nearest(self: StoreMemory, user: str, query: str, k: int = 10) -> list[Hit]:
     "The `k` entries of `user` nearest to `query` by cosine, best first; none of anybody else's."
     vector = self.embedder.embed([query], kind="query")[0]
-    return [_as_hit(hit.item, hit.score)
+    return [as_hit(hit.item, hit.score)
             for hit in self.store.search(user, vector, k=k, kind=KIND, encoder=self.embedder.name)]
 
 # %% ../../nbs/hybrid/02_memory.ipynb #c508afff
-def _as_hit(memory: Memory, cosine: float) -> Hit:
+def as_hit(memory: Memory, cosine: float) -> Hit:
+    "A memory, found by cosine."
     return Hit(item=memory, score=float(cosine), source="memory", parts={"cosine": float(cosine)})
 
 # %% ../../nbs/hybrid/02_memory.ipynb #4418eda8
@@ -363,7 +362,7 @@ def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]
             self.let_go(user)
             return StoreMemory.nearest(self, user, query, k)
     mine = {m.id: m for m in self.store.list(user, kind=KIND)}
-    return [_as_hit(mine[i], cosine) for name, cosine in found if (i := int(name.split("-")[0])) in mine]
+    return [as_hit(mine[i], cosine) for name, cosine in found if (i := int(name.split("-")[0])) in mine]
 
 # %% ../../nbs/hybrid/02_memory.ipynb #caf721ef
 @patch
@@ -396,17 +395,10 @@ def _in_step(self: ChromaMemory, user: str):
 @patch
 def _opened(self: ChromaMemory, user: str):
     from memkit.search.vectors import ChromaIndex
+    from memkit.store.erase import index_folder
     if user not in self._open:
-        if self.folder != index_folder(self.store): self.store.note_index(user, self.folder)
+        if self.folder != index_folder(self.store.file): self.store.note_index(user, self.folder)
         name, dim = self.store.alias(user), self.embedder.dim
         self._open[user] = (ChromaIndex(dim, host=self.server.host, port=self.server.port or 8000, collection=name)
                             if self.server else ChromaIndex(dim, path=self.folder/name, collection="exchanges"))
     return self._open[user]
-
-# %% ../../nbs/hybrid/02_memory.ipynb #a4ff6f44
-def index_folder(
-    store: "MemoryStore",
-) -> Path:
-    "Where a store's Chroma indexes live: beside its file, or in the user's data folder."
-    from memkit.store import erase      # it loads SQLAlchemy, so only where it is used
-    return erase.index_folder(store.file)

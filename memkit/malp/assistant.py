@@ -286,11 +286,10 @@ def study_round(self: MalpAssistant, user: str, r: Round, session: str) -> bool:
 # %% ../../nbs/malp/08_assistant.ipynb #2a855fb6
 @patch
 def let_go(self: MalpAssistant, user: str):
-    "Messages and the user's weights leave this process too."
+    "Messages leave this process too."
     Assistant.let_go(self, user)
     self.said.forget(user)
     if hasattr(self.memory, "let_go"): self.memory.let_go(user)
-    if isinstance(self.model, PersonalLM): self.model.unload(user)
 
 @patch
 def embedders(self: MalpAssistant) -> list:

@@ -444,10 +444,10 @@ def measured(
     table: str, row: str, metric: str,
 ) -> str:   # the number with its interval, or that there is none
     "One number of a result as text."
-    found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
-    if found is None: return "not measured"
-    ends = f" [{'–'.join(map(table_number, found['ci']))}]" if found["ci"] else ""
-    return table_number(found["ours"]) + ends
+    for r in result["rows"]:
+        if (r["table"], r["row"], r["metric"]) != (table, row, metric): continue
+        return table_number(r["ours"]) + (f" [{'–'.join(map(table_number, r['ci']))}]" if r["ci"] else "")
+    return "not measured"
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #723811c8
 STEPS = (

@@ -214,7 +214,7 @@ class TrainedWeights:
 
     def speaker(self, row: WeightsRow, visits: int) -> PersonalLM:
         "The service that answers a row."
-        return PersonalLM(self.models[row.base], self.stores[row.base, visits], loaded=64)
+        return PersonalLM(self.models[row.base], self.stores[row.base, visits])
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #593c0ce8
 @patch

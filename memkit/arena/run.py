@@ -168,8 +168,8 @@ def split_rows(table: "DataFrame") -> TableRows:
 # %% ../../nbs/arena/04_run.ipynb #00561ccf
 def tokens_for(table: "DataFrame", name: str, share: float) -> float | None:   # None: not with the largest budget
     "Tokens from which an entrant reaches a recall, over all sets that have evidence."
-    means = table[table.entrant == name].groupby("measure").value.mean()
-    points = list(zip(BUDGETS, means.reindex([f"recall in {n} tokens" for n in BUDGETS])))
+    of = table[table.entrant == name]
+    points = [(n, of[of.measure == f"recall in {n} tokens"].value.mean()) for n in BUDGETS]
     if points[0][1] >= share: return float(BUDGETS[0])
     for (n, low), (more, high) in pairwise(points):
         if low < share <= high: return n + (more - n)*(share - low)/(high - low)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['KS', 'BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'TEN_YEARS', 'SESSION', 'NOON', 'POOL',
-           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting_pieces', 'newest_first', 'reply',
-           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions', 'past_store',
-           'opened_design', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague',
-           'people_rows']
+           'turns_of', 'evidence_recall', 'embedded', 'tokens_of', 'fitting_pieces', 'newest_first', 'reply',
+           'answer_scores', 'ask_scores', 'used', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions',
+           'past_store', 'ask_one', 'raw_or', 'after_years', 'years_talk', 'years_rows', 'corrections',
+           'told_to_colleague', 'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
 import csv
@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from time import process_time
@@ -26,7 +26,8 @@ from typing import Any
 from ..answer.from_memory import UNKNOWN
 from ..answer.scorer import AsRead, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
-from .entrants import Found, LOOKED_AT, as_shown, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
+from .entrants import (
+    Entrant, Found, LOOKED_AT, OfAssistant, RAW, RawTurns, USER, as_shown, held_by_malp, opened_design)
 from .sets import Ask, ArenaConversation, first_part, load_set
 from ..experiments.answers.run import harmful, matches, right
 from ..experiments.result import TableRows, figure
@@ -37,7 +38,7 @@ from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.notes import Round, chat_sentences
 from ..records import Document, Message, utc_now, new_id
-from ..turn.assistants import assistants, design, open_assistant
+from ..turn.assistants import assistants, design
 from ..turn.engine import Assistant
 from ..models.local import LocalLM
 from ..reading.examples import hands_of, voices
@@ -56,22 +57,23 @@ def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   #
 
 # %% ../../nbs/arena/03_measures.ipynb #1be65cd1
 @lru_cache(1)
-def embedded() -> Any:
+def embedded() -> LocalLM:
     "The embedded language model."
     return LocalLM.embedded()
 
-@lru_cache(1)
-def counter() -> Callable[[str], int]:
+@lru_cache(1 << 16)
+def tokens_of(text: str) -> int:
     "Tokens of a text, as the embedded language model counts them; each text once."
-    return lru_cache(1 << 16)(embedded().count_tokens)
+    return embedded().count_tokens(text)
 
 # %% ../../nbs/arena/03_measures.ipynb #b942c118
 def fitting_pieces(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
     "The pieces that fit, best first."
-    out, count = [], counter()
+    out = []
     for f in found:
-        n = count(f.text)
-        if n <= budget: out.append(f); budget -= n
+        if tokens_of(f.text) <= budget:
+            out.append(f)
+            budget -= tokens_of(f.text)
     return out
 
 # %% ../../nbs/arena/03_measures.ipynb #dc96925f
@@ -93,13 +95,11 @@ def reply(
 ) -> str:
     "What the reader makes of the first pieces; standing ones, which come beside these, count last (ours)."
     first = sorted(found, key=lambda f: f.standing)[:READ]
-    pieces = sorted((f for f in first if f.at), key=lambda f: f.at)
-    reading = reading_of(question, load_reader().clauses(question), at.date())
-    shares = wants(question, reading)
+    pieces = sorted(((f.at, f.text) for f in first if f.at), key=lambda piece: piece[0])
+    shares = wants(question, reading_of(question, load_reader().clauses(question), at.date()))
     asked = max(("advice", *FROM_MEMORY), key=shares.get)
-    read = load_scorer().evidence(question, [(f.at.date(), f.text) for f in pieces], READ_PIECES)
-    text, _ = from_memory(asked, question, read, at.date())
-    return text or UNKNOWN
+    read = load_scorer().evidence(question, [(day.date(), text) for day, text in pieces], READ_PIECES)
+    return from_memory(asked, question, read, at.date())[0] or UNKNOWN
 
 # %% ../../nbs/arena/03_measures.ipynb #f29c2180
 CHANGES = ("update", "retracted", "history", "temporal")   # kinds whose rejected answers were true once
@@ -135,16 +135,19 @@ def ask_scores(
     whole: Sequence[Found] = (), # the same before they were shortened for a prompt; the reader gets these
 ) -> dict[str, float]:
     "Every measure that fits the question."
-    turns, out = turns_of(found), {"tokens": float(sum(counter()(f.text) for f in found if f.shown))}
+    out, within = {"tokens": float(sum(tokens_of(f.text) for f in found if f.shown))}, partial(fitting_pieces, found)
     if ask.evidence:
-        out |= {f"recall@{k}": evidence_recall(turns[:k], ask.evidence) for k in KS}
-        shown = {n: turns_of(fitting_pieces(found, n)) for n in BUDGETS}
-        out |= {f"recall in {n} tokens": evidence_recall(t, ask.evidence) for n, t in shown.items()}
+        out |= {f"recall@{k}": evidence_recall(turns_of(found)[:k], ask.evidence) for k in KS}
+        out |= {f"recall in {n} tokens": evidence_recall(turns_of(within(n)), ask.evidence) for n in BUDGETS}
     if ask.accept and ask.told:
-        out["answer shown"] = float(matches(ask.accept, "\n".join(f.text for f in fitting_pieces(found, 256))))
+        out["answer shown"] = float(matches(ask.accept, "\n".join(f.text for f in within(256))))
         if ask.reject and ask.kind in CHANGES: out["newest first"] = newest_first(ask, found)
     if read and (ask.accept or not ask.told): out |= answer_scores(ask, reply(ask.question, whole or found, at))
     return out
+
+def used(e: Entrant) -> float:   # seconds
+    "Processor time of this process, and of the entrant's own where it has one; so a busy machine doesn't count."
+    return process_time() + (e.cpu() if hasattr(e, "cpu") else 0.)
 
 # %% ../../nbs/arena/03_measures.ipynb #a2c09ee5
 def runs(text: str) -> set[tuple[str, ...]]:
@@ -162,7 +165,7 @@ def obeys(ask: Ask, pieces: Sequence[str]) -> float:   # 0 or 1
     "Is the reply that obeys the preference the likeliest, per token, for a model that sees these pieces (ours)?"
     lm, known = embedded(), "\n".join(["You answer the user.", *pieces])
     prompt = lm.render([Message(role="system", text=known), Message(role="user", text=ask.question)])
-    scores = lm.score_labels([prompt], ask.options)[0]/[counter()(o) for o in ask.options]
+    scores = lm.score_labels([prompt], ask.options)[0]/list(map(tokens_of, ask.options))
     return float(scores.argmax() == 0)
 
 # %% ../../nbs/arena/03_measures.ipynb #729c61ae
@@ -216,32 +219,34 @@ def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
     return folder
 
 # %% ../../nbs/arena/03_measures.ipynb #deeae876
-def opened_design(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
-    "A design on a store of its own; raw turns in the hands of MaLP's assistant."
-    if name != RAW: return open_assistant(name, store=store, model=SILENT, embedder=embedder)
-    from memkit.store.store import MemoryStore
-    return held_by_malp(RawTurns(MemoryStore(store), embedder))
+def ask_one(e: Entrant, ask: Ask, at: datetime, read: bool) -> dict[str, float]:
+    "The measures of one question, and its milliseconds."
+    start = used(e)
+    found = e.recall(ask.question, at, LOOKED_AT)
+    ms = 1000*(used(e) - start)
+    return ask_scores(ask, as_shown(e, ask.question, found), at, read, found) | {"ms to recall": ms}
 
 # %% ../../nbs/arena/03_measures.ipynb #b5ec6dd9
+def raw_or(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
+    "A design on a store of its own; raw turns in the hands of MaLP's assistant."
+    if name == RAW: return held_by_malp(RawTurns, embedder, store=store)
+    return opened_design(name, embedder, store)
+
 def after_years(name: str, talk: ArenaConversation, n: int) -> dict[str, Any]:
     "What raw turns, or a design, reach for a talk after so many turns, and what it costs then."
-    embedder, c, scores, ms = Remembered(MiniLM()), talk.conversation, [], []
+    embedder, turns = Remembered(MiniLM()), talk.conversation.turns
     def on_the_past(path: Path) -> Assistant:
-        shutil.copy(Path(past_store(n, min(t.at for t in c.turns)).name)/path.name, path)
-        return opened_design(name, embedder, path)
-    e = OfAssistant(on_the_past, c)
+        shutil.copy(Path(past_store(n, min(t.at for t in turns)).name)/path.name, path)
+        return raw_or(name, embedder, path)
+    e = OfAssistant(on_the_past, talk.conversation)
     start = process_time()
     for session, rounds, at in sessions(talk): e.study(rounds, session)
-    wrote = 1000*(process_time() - start)/len(c.turns)
+    wrote = 1000*(process_time() - start)/len(turns)
     e.recall(talk.asks[0].question, at, LOOKED_AT)          # the first question builds the index
-    for ask in talk.asks:
-        start = process_time()
-        found = e.recall(ask.question, at, LOOKED_AT)
-        ms.append(1000*(process_time() - start))
-        scores.append(ask_scores(ask, as_shown(e, ask.question, found), at, read=False))
+    scores = [ask_one(e, ask, at, read=False) for ask in talk.asks]
     e.close()
-    out = {m: [s[m] for s in scores if m in s] for m in ("recall@5", "recall@10", "tokens", "recall in 256 tokens")}
-    return out | {"ms to recall": ms, "ms to write": wrote}
+    measures = ("recall@5", "recall@10", "tokens", "recall in 256 tokens", "ms to recall")
+    return {m: [s[m] for s in scores if m in s] for m in measures} | {"ms to write": wrote}
 
 # %% ../../nbs/arena/03_measures.ipynb #12a58f33
 def years_talk() -> ArenaConversation:
@@ -271,17 +276,14 @@ def corrections(most: int = 24) -> list[Mapping[str, Any]]:
 def told_to_colleague(name: str, row: Mapping, embedder: Embedder, one: bool = False) -> str:   # all that is shown
     "What a design shows to Bob of what Ann said; `one`: both are one user."
     rounds = [Round(f"r{i}", q, a, at=NOON + timedelta(minutes=i)) for i, (q, a) in enumerate(row["exchanges"])]
-    a = opened_design(name, embedder)
-    users = ("ann", "ann" if one else "bob")
-    for user in users:
+    ann, bob = "ann", "ann" if one else "bob"
+    a, shown = raw_or(name, embedder), []
+    for user in (ann, bob):
         if a.settings.consent: a.consent(user)
-    a.study(users[0], rounds, "s0")
-    shown = []
-    for q in row["ask"]:
-        found = a.look(users[1], q["question"], NOON + timedelta(days=1)).considered
-        shown += [c.hit.item.text for c in found if not isinstance(c.hit.item, Document) and c.shown]
+    a.study(ann, rounds, "s0")
+    for q in row["ask"]: shown += a.look(bob, q["question"], NOON + timedelta(days=1)).considered
     a.close()
-    return "\n".join(dict.fromkeys(shown))
+    return "\n".join(dict.fromkeys(c.hit.item.text for c in shown if c.shown and not isinstance(c.hit.item, Document)))
 
 # %% ../../nbs/arena/03_measures.ipynb #9bfe9448
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)

@@ -6,11 +6,9 @@
 __all__ = ['Embed', 'PEERS', 'Mem0', 'LangGraph', 'folder_size', 'serve', 'main']
 
 # %% ../../nbs/arena/06_peer_worker.ipynb #70a53183
-import base64
 import contextlib
 import json
 import os
-import struct
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,49 +16,41 @@ from collections.abc import Callable, Sequence
 # %% ../../nbs/arena/06_peer_worker.ipynb #6118dae8
 Embed = Callable[[Sequence[str], str], list[list[float]]]   # texts, document or query -> vectors
 
+class _Asking:
+    "mem0's embedder, which asks memkit."
+    def __init__(self, ask: Embed): self.ask = ask
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[list[float]]:
+        "Several vectors."
+        return self.ask(texts, "query" if memory_action == "search" else "document")
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        "One vector."
+        return self.embed_batch([text], memory_action)[0]
+
+# %% ../../nbs/arena/06_peer_worker.ipynb #3a7bcde1
 class Mem0:
     "mem0, infer=False: each message as it is, in its local Qdrant."
     def __init__(self, embed: Embed, dim: int):
         self.folder = tempfile.mkdtemp()
-        home = f"{self.folder}/home"
-        os.environ |= {"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "unused", "MEM0_DIR": home}
+        os.environ |= {"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "unused", "MEM0_DIR": f"{self.folder}/home"}
         from mem0 import Memory
         store = {"path": f"{self.folder}/qdrant", "embedding_model_dims": dim, "on_disk": True}
         where = {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": f"{self.folder}/h.db"}
         self.memory, self.id = Memory.from_config(where), {}     # id: of the conversation's turn -> mem0's
         self.memory.embedding_model = _Asking(embed)
 
-    def add(self, rows: Sequence[dict]):
-        "Rows of id, role, text, in the order they were said."
-        for r in rows:
-            message, turn = {"role": r["role"], "content": r["text"]}, {"turn": r["id"]}
-            added = self.memory.add([message], user_id="u", infer=False, metadata=turn)
-            self.id[r["id"]] = added["results"][0]["id"]
+    def add(self, id: str, role: str, text: str):
+        "Keep a message."
+        added = self.memory.add([{"role": role, "content": text}], user_id="u", infer=False, metadata={"turn": id})
+        self.id[id] = added["results"][0]["id"]
 
     def search(self, question: str, k: int) -> list[str]:
         "Turns, best first."
         found = self.memory.search(question, top_k=k, filters={"user_id": "u"})
         return [f["metadata"]["turn"] for f in found["results"]]
 
-# %% ../../nbs/arena/06_peer_worker.ipynb #3a7bcde1
-def _delete(self: Mem0, ids: Sequence[str]):
-    "Delete the memories of these turns."
-    for i in ids: self.memory.delete(self.id.pop(i))
-
-# %% ../../nbs/arena/06_peer_worker.ipynb #68fa527b
-Mem0.forget = _delete
-
-class _Asking:
-    "mem0's embedder, which asks memkit."
-    def __init__(self, embed: Embed): self.ask = embed
-
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        "One vector."
-        return self.ask([text], "query" if memory_action == "search" else "document")[0]
-
-    def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[list[float]]:
-        "Several vectors."
-        return self.ask(texts, "query" if memory_action == "search" else "document")
+    def forget(self, id: str): self.memory.delete(self.id.pop(id))
 
 # %% ../../nbs/arena/06_peer_worker.ipynb #d2a147a7
 class LangGraph:
@@ -72,17 +62,13 @@ class LangGraph:
         self.store = InMemoryStore(index={"dims": dim, "embed": lambda texts: embed(list(texts), "document"),
                                           "fields": ["text"]})
 
-    def add(self, rows: Sequence[dict]):
-        "Rows of id, role, text."
-        for r in rows: self.store.put(("u",), r["id"], {"text": r["text"]})
+    def add(self, id: str, role: str, text: str): self.store.put(("u",), id, {"text": text})
 
     def search(self, question: str, k: int) -> list[str]:
         "Turns, best first."
         return [f.key for f in self.store.search(("u",), query=question, limit=k)]
 
-    def forget(self, ids: Sequence[str]):
-        "Delete these."
-        for i in ids: self.store.delete(("u",), i)
+    def forget(self, id: str): self.store.delete(("u",), id)
 
 # %% ../../nbs/arena/06_peer_worker.ipynb #b0d99a34
 PEERS = {"mem0": Mem0, "langgraph": LangGraph}
@@ -97,8 +83,7 @@ def serve(name: str, dim: int, read: Callable[[], str], write: Callable[[str], o
     "Answer lines until there are none."
     def ask(texts: Sequence[str], kind: str) -> list[list[float]]:
         write(json.dumps({"embed": list(texts), "kind": kind}))
-        flat = base64.b64decode(json.loads(read())["vectors"])
-        return [list(struct.unpack_from(f"<{dim}f", flat, 4*dim*i)) for i in range(len(texts))]
+        return json.loads(read())
     peer = PEERS[name](ask, dim)
     while line := read():
         call, *args = json.loads(line)

@@ -63,15 +63,16 @@ def words_pattern(
     return ("(?s)^" + "".join(rf"(?=.*\b{re.escape(singular(w))}{end})" for w, end in ends.items()),)
 
 # %% ../../nbs/arena/01_sets.ipynb #4d61e3f3
+def _json(path: str | Path) -> Any: return json.loads(Path(path).read_text(encoding="utf-8"))
+
 def wrong_labels(conversation: str) -> tuple[frozenset[int], frozenset[int]]:   # positions, from 0
     "LoCoMo's questions whose answer is wrong, and those whose evidence is (audit by dial481, 2026)."
-    listed = json.loads(own_data("locomo_wrong.json").read_text(encoding="utf-8")).get(conversation, {})
+    listed = _json(own_data("locomo_wrong.json")).get(conversation, {})
     return frozenset(listed.get("answer", ())), frozenset(listed.get("evidence", ()))
 
 def _locomo_ask(q: EvidenceQuestion, cited: bool) -> Ask:
-    if q.category == "adversarial": return Ask(q.question, q.category, (), (), words_pattern(q.trap), told=False)
-    return Ask(q.question, q.category, q.evidence if cited else (), words_pattern(q.answer),
-               gold=q.answer)
+    if q.category == "adversarial": return Ask(q.question, q.category, reject=words_pattern(q.trap), told=False)
+    return Ask(q.question, q.category, q.evidence if cited else (), words_pattern(q.answer), gold=q.answer)
 
 # %% ../../nbs/arena/01_sets.ipynb #6a2f2838
 def locomo(path: str | Path) -> list[ArenaConversation]:
@@ -115,22 +116,20 @@ FIRST_DAY = datetime(2026, 1, 5, 9, tzinfo=timezone.utc)
 
 def prefeval(path: str | Path) -> list[ArenaConversation]:
     "PrefEval: of each user one preference a topic, among other exchanges."
-    folder = Path(path)
-    of = [json.loads((folder/f"{t}.json").read_text(encoding="utf-8")) for t in TOPICS if (folder/f"{t}.json").exists()]
-    files = [folder.parent/"mcq_options"/f"{t}.json" for t in TOPICS]
-    choices = {r["question"]: tuple(r["classification_task_options"]) for p in files if p.exists()
-               for r in json.loads(p.read_text(encoding="utf-8"))}
-    chat = public_data("chatdoctor/chatdoctor5k.json")
-    others = json.loads(chat.read_text(encoding="utf-8")) if chat else []
-    out = []
-    for u in range(min(PREFEVAL_USERS, *map(len, of))):
-        health = [(r["input"], r["output"]) for r in others[10*u:10*u + 10]]
-        said = [pair for i, rows in enumerate(of) for pair in ((rows[u]["preference"], "I will keep that in mind."),
-                                                               *health[2*i:2*i + 2])]
-        at = [pair[0] for pair in said]
+    def files(folder: Path) -> dict[str, list]:
+        return {t: _json(folder/f"{t}.json") for t in TOPICS if (folder/f"{t}.json").exists()}
+    topics, chat = files(Path(path)), public_data("chatdoctor/chatdoctor5k.json")
+    choices = {r["question"]: tuple(r["classification_task_options"])
+               for rows in files(Path(path).parent/"mcq_options").values() for r in rows}
+    others, out = _json(chat) if chat else [], []
+    for u in range(min(PREFEVAL_USERS, *map(len, topics.values()))):
+        said, asks = [], []
+        for i, (topic, rows) in enumerate(topics.items()):
+            question = rows[u]["question"]
+            asks.append(Ask(question, topic, (f"{len(said)}u",), options=choices.get(question, ())))
+            said.append((rows[u]["preference"], "I will keep that in mind."))
+            said += [(r["input"], r["output"]) for r in others[10*u + 2*i:10*u + 2*i + 2]]
         dated = [(f"s{i}", *pair, FIRST_DAY + timedelta(days=i)) for i, pair in enumerate(said)]
-        asks = [Ask(rows[u]["question"], topic, (f"{at.index(rows[u]['preference'])}u",),
-                    options=choices.get(rows[u]["question"], ())) for topic, rows in zip(TOPICS, of)]
         out.append(plain_talk("prefeval", f"user {u}", dated, asks))
     return out
 
@@ -176,36 +175,30 @@ def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -
 
 # %% ../../nbs/arena/01_sets.ipynb #525f258f
 def _patient(p) -> ArenaConversation:
-    facts, turns, rounds = {f.id: f for f in p.facts}, [], []
-    for n, v in enumerate(p.visits, 1):
-        for r in v.rounds:
-            both = [CorpusTurn(f"{r.id}:{who[0]}", who, text, r.at or v.at, f"s{n}")
-                    for who, text in (("user", r.user), ("assistant", r.assistant)) if text.strip()]
-            turns += both
-            rounds.append(replace(r, id="+".join(t.id for t in both), at=r.at or v.at))
-    said = CorpusConversation(p.id, ("user", "assistant"), tuple(rounds), (), tuple(turns))
-    return ArenaConversation("patients", said, tuple(_patient_ask(q, facts) for q in profile_questions(p)))
+    facts = {f.id: f for f in p.facts}
+    rounds = [(f"s{n}", r, r.at or v.at) for n, v in enumerate(p.visits, 1) for r in v.rounds]
+    number = {r.id: i for i, (_, r, _) in enumerate(rounds)}
+    asks = [_patient_ask(q, facts, number) for q in profile_questions(p)]
+    return plain_talk("patients", p.id, [(session, r.user, r.assistant, at) for session, r, at in rounds], asks)
 
 # %% ../../nbs/arena/01_sets.ipynb #4eea0bf8
-def _patient_ask(q, facts: Mapping[str, Any]) -> Ask:
+def _patient_ask(q, facts: Mapping[str, Any], number: Mapping[str, int]) -> Ask:   # number: of a round, by its id
     "The value that holds is accepted, and each earlier one rejected where it has other words."
     def earlier(f): return [facts[f.replaces], *earlier(facts[f.replaces])] if f.replaces else []
     now, old = [facts[f] for f in q.facts], [e for f in q.facts for e in earlier(facts[f])]
-    accept = words_pattern(" ".join(f.value for f in now))
     words = {w for f in now for w in f.value.lower().split()}
-    outdated = [words_pattern(f.value) for f in old if set(f.value.lower().split()) - words]
-    evidence = tuple(dict.fromkeys(f"{s.round}:{s.speaker[0]}" for f in now for s in f.said))
-    kind = "update" if old else "single"
-    return Ask(q.text, kind, evidence, accept, tuple(p for ps in outdated for p in ps), q.answer)
+    outdated = [p for f in old if set(f.value.lower().split()) - words for p in words_pattern(f.value)]
+    evidence = dict.fromkeys(f"{number[s.round]}{s.speaker[0]}" for f in now for s in f.said)
+    return Ask(q.text, "update" if old else "single", tuple(evidence), words_pattern(" ".join(f.value for f in now)),
+               tuple(outdated), q.answer)
 
 # %% ../../nbs/arena/01_sets.ipynb #da984432
 def _longmemeval_day(written: str) -> datetime:   # 2023/05/20 (Sat) 02:21
-    plain = re.sub(r"\(\w+\)\s*", "", written).strip()
-    return datetime.strptime(plain, "%Y/%m/%d %H:%M").replace(tzinfo=timezone.utc)
+    return datetime.strptime(re.sub(r" *\(\w+\)", "", written).strip(), "%Y/%m/%d %H:%M").replace(tzinfo=timezone.utc)
 
 def longmemeval(path: str | Path) -> list[ArenaConversation]:
     "LongMemEval as released (longmemeval_s.json and its like): a talk for each question."
-    return [_longmemeval_talk(r) for r in json.loads(Path(path).read_text(encoding="utf-8"))]
+    return list(map(_longmemeval_talk, _json(path)))
 
 # %% ../../nbs/arena/01_sets.ipynb #00cb33f4
 def _longmemeval_talk(r: Mapping) -> ArenaConversation:

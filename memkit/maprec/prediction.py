@@ -46,8 +46,8 @@ def text_cosine(
     kept = Remembered(embedder, keep=True)
     def similar(target: Item, items: Sequence[Item]) -> np.ndarray:
         texts = [(i.description if of == "description" else ", ".join(i.genres)) or i.title for i in (target, *items)]
-        vectors = kept.embed(texts)
-        return (_unit(vectors[1:]) @ _unit(vectors[0])).round(6)     # equal texts stay equal
+        first, *others = _unit(kept.embed(texts))
+        return np.array([v @ first for v in others])     # one by one, so that equal texts are equally near
     return similar
 
 # %% ../../nbs/maprec/05_prediction.ipynb #3340e0f0

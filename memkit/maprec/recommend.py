@@ -114,24 +114,20 @@ def nearest_to(
     request: Request,
 ) -> tuple[list[Item], tuple[str, ...]]:   # the items in their order, and a sentence for each dropped constraint
     "The items that meet all constraints, or as many as any item meets."
-    soft, left = [limit for limit in limits(request) if limit[0]], list(items)
-    for words, test in limits(request):
+    tests, left = limits(request), list(items)
+    for words, test in tests:
         if not words: left = list(filter(test, left))
-    if not soft or not left: return left, ()
-    table = np.array([[test(i) for i in left] for _, test in soft])
+    soft = [words for words, _ in tests if words]
+    table = np.array([[test(i) for i in left] for words, test in tests if words], bool).reshape(len(soft), len(left))
     for size in range(len(soft), -1, -1):
         for kept in combinations(range(len(soft)), size):
             rows = np.flatnonzero(table[list(kept)].all(0))
-            if len(rows): return [left[r] for r in rows], _dropped([words for words, _ in soft], kept, table)
-
-# %% ../../nbs/maprec/09_recommend.ipynb #534f6cb4
-def _dropped(soft: Sequence[str], kept: Sequence[int], table: np.ndarray) -> tuple[str, ...]:
-    "A sentence for each dropped constraint: impossible alone, or only together with the rest."
-    out, rest = [], " and ".join(soft[k] for k in kept)
-    for n in sorted(set(range(len(soft))) - set(kept)):
-        why = " at all" if not table[n].any() else f" that is also {rest}" if rest else ""
-        out.append(f"I have nothing {soft[n]}{why}.")
-    return tuple(out)
+            if not len(rows): continue
+            rest = f" that is also {' and '.join(soft[k] for k in kept)}" if kept else ""
+            return [left[r] for r in rows], tuple(     # impossible alone, or only together with the rest
+                f"I have nothing {words}{rest if table[n].any() else ' at all'}."
+                for n, words in enumerate(soft) if n not in kept)
+    return [], ()
 
 # %% ../../nbs/maprec/09_recommend.ipynb #43ff770b
 def recalled_for(

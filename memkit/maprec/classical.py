@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONTROLS', 'TrainingRatings', 'PredictorInput', 'joined_cases', 'seen', 'UserLevel', 'fit_user_mean',
-           'fit_user_median', 'ItemMean', 'fit_item_mean', 'Biases', 'fit_biases', 'star_of', 'similarities', 'ItemKNN',
+           'fit_user_median', 'Biases', 'fit_biases', 'fit_item_mean', 'star_of', 'similarities', 'ItemKNN',
            'fit_item_knn', 'Factors', 'fit_factors']
 
 # %% ../../nbs/maprec/06_classical.ipynb #23ef10c7
@@ -91,29 +91,12 @@ def fit_user_median(s: TrainingRatings) -> UserLevel:
     "The median so far: what the paper's Table 1 has to beat."
     return UserLevel(np.nanmedian, float(np.median(s.rating)))
 
-# %% ../../nbs/maprec/06_classical.ipynb #c1eef8c3
-@dataclass(frozen=True)
-class ItemMean:
-    "The target's mean rating, shrunk towards the global mean; the known ratings don't count."
-    mean: float
-    item: np.ndarray  # float[n_items + 1] offsets, the last of an unknown item
-
-    def predict(self, c: PredictorInput) -> np.ndarray:  # float[n]
-        "mean + offset of the target"
-        return np.clip(self.mean + self.item[c.target], .5, 5)
-
-# %% ../../nbs/maprec/06_classical.ipynb #81fe798b
-def fit_item_mean(
-    s: TrainingRatings,
-) -> ItemMean:
-    "Item means, shrunk by five ratings' worth of the global mean."
-    mean, count = s.rating.mean(), s.sums(np.ones_like(s.rating))
-    return ItemMean(float(mean), s.sums(s.rating - mean)/(count + 5))
-
 # %% ../../nbs/maprec/06_classical.ipynb #a62e93c9
 @dataclass(frozen=True)
-class Biases(ItemMean):
+class Biases:
     "Mean, item's offset and user's offset; the user's comes from the known ratings alone."
+    mean: float
+    item: np.ndarray      # float[n_items + 1] offsets, the last of an unknown item
     user: np.ndarray      # float[n_users] offsets of the users learned from
     shrink_user: float    # λ_u
 
@@ -144,6 +127,10 @@ def fit_biases(
         item = s.sums(s.rating - mean - user[s.user])/(n_item + shrink_item)
         user = s.sums(s.rating - mean - item[s.item], "user")/(n_user + shrink_user)
     return Biases(mean, item, user, shrink_user)
+
+def fit_item_mean(s: TrainingRatings) -> Biases:
+    "Item means, shrunk by five ratings' worth of the global mean; the known ratings don't count: users have no offset."
+    return fit_biases(s, shrink_user=np.inf, rounds=1)
 
 # %% ../../nbs/maprec/06_classical.ipynb #15038d72
 def star_of(rating: np.ndarray) -> np.ndarray:  # int, 1..5; 0 stays 0
@@ -197,21 +184,19 @@ class Factors:
 
     def moments(self, c: PredictorInput) -> tuple[np.ndarray, np.ndarray]:  # float[n] each
         "Mean and variance of the target's rating, given the known ones."
-        parts = [_fold_in(self, c.at(slice(i, i + 4096))) for i in range(0, max(1, len(c)), 4096)]
-        return tuple(np.concatenate(p) for p in zip(*parts))
+        if len(c) > 4096: return tuple(map(np.concatenate, zip(self.moments(c.at(slice(4096))),
+                                                               self.moments(c.at(slice(4096, None))))))
+        w = np.where(c.there[..., None], self.loading[c.known], 0)
+        rest = np.where(c.there, c.known_rating - self.mean[c.known], 0)
+        spread = np.linalg.inv(w.transpose(0, 2, 1) @ w/self.noise + np.eye(w.shape[2]))
+        z = (spread @ (w.transpose(0, 2, 1) @ rest[..., None]))[..., 0]/self.noise
+        aim = self.loading[c.target]
+        variance = ((aim[:, None] @ spread)[:, 0]*aim).sum(1) + self.noise
+        return self.mean[c.target] + (aim*z).sum(1), variance
 
     def predict(self, c: PredictorInput) -> np.ndarray:  # float[n]
         "m_i + w_i·z"
         return np.clip(self.moments(c)[0], .5, 5)
-
-# %% ../../nbs/maprec/06_classical.ipynb #38f62198
-def _fold_in(f: Factors, c: PredictorInput) -> tuple[np.ndarray, np.ndarray]:
-    w = np.where(c.there[..., None], f.loading[c.known], 0)
-    rest = np.where(c.there, c.known_rating - f.mean[c.known], 0)
-    spread = np.linalg.inv(w.transpose(0, 2, 1) @ w/f.noise + np.eye(w.shape[2]))
-    z = (spread @ (w.transpose(0, 2, 1) @ rest[..., None]))[..., 0]/f.noise
-    aim = f.loading[c.target]
-    return f.mean[c.target] + (aim*z).sum(1), ((aim[:, None] @ spread)[:, 0]*aim).sum(1) + f.noise
 
 # %% ../../nbs/maprec/06_classical.ipynb #0589f74a
 def _users_step(

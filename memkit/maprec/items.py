@@ -43,13 +43,6 @@ _MARKS = re.compile(r"</?[A-Za-z!][^<>]*>|<!--.*?-->|<\|[^<>]*?\|>|\[/?INST\]", 
 _JOINERS = "\u200c\u200d"   # some scripts need them inside words
 _PLAIN = re.compile(r"[\w ,.:;'!?()/*+-]*", re.A)   # most titles; there is nothing to look for
 
-def _until_same(change: Callable[[str], str], text: str) -> str:
-    while (new := change(text)) != text: text = new   # &amp;lt; was escaped twice; <<b>b> leaves a new mark
-    return text
-
-# %% ../../nbs/maprec/01_items.ipynb #3923e4ef
-def _strip(text: str) -> str: return _MARKS.sub(" ", _HIDDEN.sub(" ", text))
-
 # %% ../../nbs/maprec/01_items.ipynb #3859a9ba
 def clean_text(
     text: str,              # from a file, a shop or a chat
@@ -59,35 +52,33 @@ def clean_text(
     if not isinstance(text, str): raise TypeError(f"a title must be a string, got {type(text).__name__}")
     text = text[:20*limit]
     if not _PLAIN.fullmatch(text):
-        text = "".join(
-            " " if unicodedata.category(c)[0] in "CZ" and c not in _JOINERS else c
-            for c in _until_same(_strip, _until_same(html.unescape, text))
-        )
-        text = unicodedata.normalize("NFC", text)
+        before = None
+        while text != before:     # &amp;lt; was escaped twice; <<b>b> leaves a new mark
+            before, text = text, _MARKS.sub(" ", _HIDDEN.sub(" ", html.unescape(text)))
+        hidden = {c for c in text if unicodedata.category(c)[0] in "CZ"} - set(_JOINERS)
+        text = unicodedata.normalize("NFC", text.translate(dict.fromkeys(map(ord, hidden), " ")))
     return " ".join(text.split())[:limit].strip(_JOINERS + " ")
 
 # %% ../../nbs/maprec/01_items.ipynb #9686951e
-_DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-
 def check_domain(domain: str) -> str:  # the same word
     "`domain` itself; raises `ValueError` unless it is one lower-case word."
-    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
-        raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
-    return domain
+    if isinstance(domain, str) and re.fullmatch("[a-z][a-z0-9_-]{0,39}", domain): return domain
+    raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
 
 # %% ../../nbs/maprec/01_items.ipynb #ba2cd665
-def _whole(value: int | None, what: str, least: int, most: int) -> int | None:
+def _whole(value: int | str | None, what: str, least: int, most: int) -> int | None:
     "A whole number within bounds, or None."
-    if value is None or isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most:
-        return value if value is None else int(value)
+    if value is None: return None
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
+    if isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most: return int(value)
     raise ValueError(f"{what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
 
-def _texts(values: Iterable[str], what: str = "aliases", clean: Callable[[str], str] = clean_text) -> tuple[str, ...]:
-    "Clean texts, each once."
+def _texts(values: Iterable[str], what: str = "aliases") -> tuple[str, ...]:
+    "Clean texts, each once; genres without brackets and commas, which separate them in a prompt."
     if isinstance(values, str): raise TypeError(f"{what} must be a list of words, got one string")
-    return tuple(dict.fromkeys(filter(None, map(clean, values))))
-
-def _genre(genre: str) -> str: return " ".join(re.sub(r"[\[\],]", " ", clean_text(genre, 60)).split())
+    marks, limit = ("", LONGEST) if what == "aliases" else ("[],", 60)
+    texts = (" ".join(clean_text(v, limit).translate(dict.fromkeys(map(ord, marks), " ")).split()) for v in values)
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 # %% ../../nbs/maprec/01_items.ipynb #41edacbb
 AUDIENCES = ("children", "family", "teens", "adults")   # for whom a work is suitable, the youngest first
@@ -110,18 +101,16 @@ def _series(series: Iterable | None) -> tuple[str, int | None] | None:
 
 # %% ../../nbs/maprec/01_items.ipynb #e056d07d
 _CLEAN = {"id": clean_text, "title": clean_text, "description": clean_text, "domain": check_domain, "people": _people,
-          "aliases": _texts, "genres": partial(_texts, what="genres", clean=_genre), "audience": _audience,
+          "aliases": _texts, "genres": partial(_texts, what="genres"), "audience": _audience,
           "year": partial(_whole, what="year", least=-3000, most=2200), "series": _series,
           "length": partial(_whole, what="length", least=1, most=99_999), "country": partial(clean_text, limit=60)}
 
 # %% ../../nbs/maprec/01_items.ipynb #2240b5d5
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
-
 def letters(
     title: str,
 ) -> str:   # the title itself where it has none
     "A title's letters and digits alone, in small letters."
-    return _BETWEEN_WORDS.sub("", title.casefold()) or title
+    return re.sub(r"[\W_]+", "", title.casefold()) or title
 
 # %% ../../nbs/maprec/01_items.ipynb #63f81783
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +152,13 @@ class Item:
         return tuple(dict.fromkeys(name for _, name in self.people))
 
 # %% ../../nbs/maprec/01_items.ipynb #0792bed2
-_STEPS = tuple(n/2 for n in range(1, 11))
-
 def check_rating(
     rating: float,
 ) -> float:  # .5, 1, … 5
     "`rating` itself; raises `ValueError` unless it is .5 to 5 in half steps."
-    if isinstance(rating, bool) or rating not in _STEPS:
-        raise ValueError(
-            f"a rating lies in .5 to 5 in steps of a half, got {str(rating)[:40]!r}; round it, or rescale other "
-            "scales first"
-        )
-    return float(rating)
+    if not isinstance(rating, bool) and rating in (.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5): return float(rating)
+    raise ValueError(f"a rating lies in .5 to 5 in steps of a half, got {str(rating)[:40]!r}; round it, or rescale "
+                     "other scales first")
 
 # %% ../../nbs/maprec/01_items.ipynb #d3325b58
 @dataclass(frozen=True)
@@ -226,12 +210,8 @@ def unknown_item(
 ) -> Item:                   # its id is 'unknown:' and the title's words
     "A title that no catalogue has, as an item; raises `ValueError` for an empty title."
     clean = clean_text(title)
-    return Item(id=f"unknown:{_words(clean) or clean.casefold()}", title=clean, domain=domain)
-
-def _words(title: str) -> str:
-    "A title's words for comparison, with its article; '' where it has none."
-    article = re.match(r"^\s*(the|an|a)\s+(?=\w)", title, re.I)
-    return f"{article[1].lower() if article else ''} {title_key(title)}".strip() if title_key(title) else ""
+    article, key = re.match(r"(the|an|a) (?=\w)|", clean.casefold())[0], title_key(clean)
+    return Item(id=f"unknown:{article + key if key else clean.casefold()}", title=clean, domain=domain)
 
 # %% ../../nbs/maprec/01_items.ipynb #b83b2faa
 class Catalogue:
@@ -239,6 +219,8 @@ class Catalogue:
     def __init__(self, items: Iterable[Item]):
         self.items, self._by_id = tuple(items), {}
         for item in self.items:
+            if not isinstance(item, Item):
+                raise TypeError(f"a catalogue holds Items, got a {type(item).__name__}; write Item(id=…, title=…)")
             if other := self._by_id.get(item.id):
                 raise ValueError(f"two items have the id {item.id!r} ({other.title!r} and {item.title!r}); "
                                  "each needs its own")
@@ -273,29 +255,26 @@ def item_of(
     return Item(**{name: row[name] for name in ("id", *_CLEAN) if row.get(name) is not None})
 
 @lru_cache(4)
-def _read(path: Path) -> tuple[Item, ...]:
-    return tuple(map(item_of, map(json.loads, path.read_text(encoding="utf-8").splitlines())))
+def _read(name: str) -> tuple[Item, ...]:
+    return tuple(map(item_of, map(json.loads, own_data(name).read_text(encoding="utf-8").splitlines())))
 
 # %% ../../nbs/maprec/01_items.ipynb #50ed07fe
 def own_catalogue() -> Catalogue:
     "The 265 films and books of the lessons and the tests (data/catalogue.jsonl)."
-    return Catalogue(_read(own_data("catalogue.jsonl")))
+    return Catalogue(_read("catalogue.jsonl"))
 
 def full_catalogue() -> Catalogue:
     "Both catalogues: films, books, series, games, music and podcasts (data/catalogue_full.jsonl too)."
-    return Catalogue([*own_catalogue(), *_read(own_data("catalogue_full.jsonl"))])
+    return Catalogue(_read("catalogue.jsonl") + _read("catalogue_full.jsonl"))
 
 # %% ../../nbs/maprec/01_items.ipynb #8247a6c5
 def catalogue_of(
     items: Iterable[Item],   # or a Catalogue
 ) -> Catalogue:
     "The items as a catalogue. Raises `TypeError` for anything but an `Item`, `ValueError` for an empty list."
-    found = tuple(items)
-    odd = [i for i in found if not isinstance(i, Item)]
-    if odd: raise TypeError(f"a catalogue holds Items, got a {type(odd[0]).__name__}; write Item(id=…, title=…)")
-    if not found:
-        raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
-    return items if isinstance(items, Catalogue) else Catalogue(found)
+    found = items if isinstance(items, Catalogue) else Catalogue(items)
+    if len(found): return found
+    raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
 
 # %% ../../nbs/maprec/01_items.ipynb #f2ccd280
 def _from_file(
@@ -324,11 +303,6 @@ def _from_file(
 # %% ../../nbs/maprec/01_items.ipynb #562d3f62
 ROLES = ("director", "cast", "author", "creator", "artist", "composer", "developer", "host")
 
-def _number(row: Mapping, name: str) -> int | None:
-    value = row.get(name)
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
-    return _whole(value, name, -9999, 999_999)
-
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
 
@@ -336,12 +310,13 @@ def _several(value: object) -> list[str]:
 def _item(row: Mapping) -> Item:
     "An item from a row of strings or JSON values."
     if not row.get("title"): raise ValueError("it has no title")
-    fields = {"domain": "films", **row, **{name: _number(row, name) for name in ("year", "length", "place")}}
-    fields |= {name: _several(row[name]) for name in ("genres", "aliases", *ROLES) if name in row}
+    place = _whole(row.get("place"), "place", -9999, 999_999)
+    fields = {"domain": "films"} | {name: _several(v) if name in ("genres", "aliases", *ROLES) else v
+                                    for name, v in row.items()}
     fields["people"] = fields.get("people") or {role: fields[role] for role in ROLES if role in fields}
-    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], fields["place"])
+    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], place)
     words = title_key(str(row["title"])).replace(" ", "-") or clean_text(str(row["title"]))
-    known = "-".join(map(str, filter(None, (fields["domain"], words, fields["year"]))))
+    known = "-".join(map(str, filter(None, (fields["domain"], words, row.get("year")))))
     return item_of(fields | {"id": str(row.get("id", known))})
 
 # %% ../../nbs/maprec/01_items.ipynb #43fb48f9
@@ -358,18 +333,16 @@ def _rated(row: Mapping, catalogue: Catalogue, names: Mapping[str, list[Item]], 
     "A rating from a row."
     try: stars = float(row["rating"])
     except (KeyError, TypeError, ValueError): raise ValueError("it has no number as rating, .5 to 5") from None
-    at, id, title = _date(row.get("date")), str(row.get("id", "")), str(row.get("title", ""))
+    at, id, title = row.get("date"), str(row.get("id", "")), str(row.get("title", ""))
+    if at:
+        try: at = datetime.fromisoformat(at)
+        except (ValueError, TypeError): raise ValueError(f"a date looks like 2026-03-01, got {at!r}") from None
+        at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
     if id in catalogue: return Rated(catalogue.get(id), stars, at, source)
     if not title: raise ValueError("it names no item: give a title, or an id of the catalogue")
-    year, domain = _number(row, "year"), row.get("domain")
+    year, domain = _whole(row.get("year"), "year", -9999, 999_999), row.get("domain")
     found = [i for i in names.get(title_key(title), []) if year in (None, i.year) and domain in (None, i.domain)]
     return Rated(found[0] if len(found) == 1 else unknown_item(title, domain or "films"), stars, at, source)
-
-def _date(text: str | None) -> datetime | None:
-    if not text: return None
-    try: found = datetime.fromisoformat(text)
-    except (ValueError, TypeError): raise ValueError(f"a date looks like 2026-03-01, got {str(text)[:40]!r}") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/maprec/01_items.ipynb #fba37580
 def read_ratings(
@@ -385,9 +358,6 @@ def read_ratings(
 # %% ../../nbs/maprec/01_items.ipynb #10400d69
 # the encoder name of ratings; the vector is the rating itself, 0 where it was taken back
 RATING = "rating"
-
-# %% ../../nbs/maprec/01_items.ipynb #b983089a
-_KEPT_OF_ITEM = ("id", "title", "year", "genres", "description", "domain", "aliases")   # the rest is the catalogue's
 
 # %% ../../nbs/maprec/01_items.ipynb #7d727c33
 def rated_of(
@@ -457,15 +427,18 @@ def profile(
     return _rows(store, user).rows
 
 # %% ../../nbs/maprec/01_items.ipynb #c8f608ae
+def _kept(item: Item, *more: str) -> dict[str, Any]:   # the rest is the catalogue's
+    return {name: getattr(item, name) for name in ("id", "title", "year", "genres", "domain", *more)}
+
 def _write(store: "MemoryStore", user: str, item: Item, rated: Rated | None, turns: tuple[str, ...],
            old: int | None) -> Memory:
     "A new entry of the history: a rating, or None where it is taken back. The old one is superseded."
-    source = rated.source if rated and rated.source else turns[0] if turns else ""
+    source = rated and rated.source or "".join(turns[:1])
     text = rating_line(rated) if rated else f"{title_line(item)} rating: taken back"
     reason = "taken back" if not rated else "rated" if old is None else "rated again"
     stars, at = (rated.rating, rated.at) if rated else (None, None)
-    fields = {name: getattr(item, name) for name in _KEPT_OF_ITEM}
-    meta = {"item": fields, "rating": stars, "rated_at": at and at.isoformat(), "source": source}
+    meta = {"item": _kept(item, "description", "aliases"), "rating": stars, "rated_at": at and at.isoformat(),
+            "source": source}
     new = store.add(user, text, [stars or 0.], f"{'rating' if rated else 'taken'}:{item.domain}", turns=turns,
                     encoder=RATING, meta=meta, reason=reason)
     if old is not None: store.supersede(user, old, new.id, reason)
@@ -584,9 +557,8 @@ def note(
     with store.transaction(user):
         old = next(filter(mine, _entries(store, user, *LISTS)), None)
         if kind == (old.kind.partition(":")[0] if old else "off"): return old
-        fields = {name: getattr(item, name) for name in ("id", "title", "year", "domain", "genres")}
         new = store.add(user, f"{named(item)}: {_SAID[kind]}", [0.], f"{kind}:{item.domain}", turns=tuple(turns),
-                        encoder=LIST, meta={"item": fields}, reason="told")
+                        encoder=LIST, meta={"item": _kept(item)}, reason="told")
         if old: store.supersede(user, old.id, new.id, "told otherwise")
         return new
 

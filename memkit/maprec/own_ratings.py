@@ -196,16 +196,12 @@ class OwnRatings:
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #5dba06b5
 @patch
-def _usual(self: OwnRatings, items: Sequence[Item]) -> np.ndarray:
-    if not self.baseline: return np.full(len(items), self.settings.centre)
-    return np.array([self.baseline.get(i.key, self.settings.centre) for i in items], float)
-
-@patch
 def _parts(self: OwnRatings, history: Sequence[Rated], targets: Sequence[Item]) -> tuple[np.ndarray, ...]:
     "Weights [targets, history], each rating above its usual one [history], the usual rating of each target."
     items = [r.item for r in history]
+    usual = np.array([self.baseline.get(i.key, self.settings.centre) for i in (*items, *targets)], float)
     weights = self.space.between(targets, items)**self.settings.power
-    return weights, np.array([r.rating for r in history], float) - self._usual(items), self._usual(targets)
+    return weights, np.array([r.rating for r in history], float) - usual[:len(items)], usual[len(items):]
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #11ce3664
 @patch

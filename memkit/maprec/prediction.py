@@ -10,7 +10,7 @@ __all__ = ['Similar', 'SELECTIONS', 'LABELS', 'genre_overlap', 'text_cosine', 's
 
 # %% ../../nbs/maprec/05_prediction.ipynb #ce0eb3f3
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonprefix
 from random import Random
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from .items import Item, Rated, title_line
-from ..models.embed import Embedder
+from .own_ratings import _unit
+from ..models.embed import Embedder, Remembered
 from ..models.lm import LabelScorer
 from ..models.local import lead_bos, text_ids
 from ..reading.reader import softmax
@@ -42,12 +43,11 @@ def text_cosine(
 ) -> Similar:                 # -1..1
     "Cosine of the texts of two items (MAP §4.3); each text is embedded once. Raises `ValueError` for another text."
     if of not in ("description", "genres"): raise ValueError(f"of must be description or genres, got {of!r}")
-    kept: dict[str, np.ndarray] = {}
-    text = lambda i: (i.description or i.title if of == "description" else ", ".join(i.genres)) or i.title
+    kept = Remembered(embedder, keep=True)
     def similar(target: Item, items: Sequence[Item]) -> np.ndarray:
-        new = [t for t in dict.fromkeys(map(text, (target, *items))) if t not in kept]
-        if new: kept.update(zip(new, (v/max(1e-9, np.linalg.norm(v)) for v in embedder.embed(new))))
-        return np.array([kept[text(i)] @ kept[text(target)] for i in items]).reshape(-1)
+        texts = [(i.description if of == "description" else ", ".join(i.genres)) or i.title for i in (target, *items)]
+        first, *others = _unit(kept.embed(texts))
+        return np.array([v @ first for v in others])     # one by one, so that equal texts are equally near
     return similar
 
 # %% ../../nbs/maprec/05_prediction.ipynb #3340e0f0
@@ -208,29 +208,32 @@ def vanilla_messages(
 
 # %% ../../nbs/maprec/05_prediction.ipynb #7818a97c
 def prefix_tree(
-    rows: Sequence[tuple[int, ...]],  # prompts as tokens, none empty
+    rows: Iterable[tuple[int, ...]],  # prompts as tokens, none empty
 ) -> tuple[
     np.ndarray, np.ndarray, np.ndarray, np.ndarray
 ]:  # tokens, depths, bool[n, n] attention mask, and the position of each prompt's last token
     "Prompts as one prefix tree of tokens: each common beginning stands once."
-    place: dict[tuple[int, ...], int] = {}    # of each beginning
+    place, ends = {}, []   # of each beginning; of each prompt
     for row in rows:
-        for n in range(len(row)): place.setdefault(row[:n + 1], len(place))
+        for n in range(1, len(row) + 1): end = place.setdefault(row[:n], len(place))
+        ends.append(end)
     sees = np.eye(len(place), dtype=bool)
     for path, n in place.items():
         if len(path) > 1: sees[n] |= sees[place[path[:-1]]]
-    return np.array([p[-1] for p in place]), sees.sum(1) - 1, sees, np.array([place[row] for row in rows])
+    return np.array([p[-1] for p in place]), sees.sum(1) - 1, sees, np.array(ends)
 
 # %% ../../nbs/maprec/05_prediction.ipynb #5c365b69
-def _packed(
-    rows: Sequence[tuple[int, ...]], max_tokens: int
-) -> list[list[int]]:  # positions of rows, in passes of about `max_tokens`
-    passes, size, last = [[]], 0, ()
-    for i in sorted(range(len(rows)), key=lambda i: rows[i]):
-        common = len(commonprefix((rows[i], last)))
-        if passes[-1] and size + len(rows[i]) - common > max_tokens: passes.append([]); size = common = 0
-        passes[-1].append(i); size += len(rows[i]) - common; last = rows[i]
-    return passes
+def _packed(rows: Iterable[tuple[int, ...]], max_tokens: int) -> Iterator[list[tuple[int, ...]]]:
+    "Sorted rows in passes of about `max_tokens`, without what a row shares with the one before it."
+    part, size = [], 0
+    for row in sorted(rows):
+        more = len(row) - len(commonprefix((row, *part[-1:])))*bool(part)
+        if part and size + more > max_tokens:
+            yield part
+            part, size, more = [], 0, len(row)
+        part.append(row)
+        size += more
+    if part: yield part
 
 # %% ../../nbs/maprec/05_prediction.ipynb #b1d0e2e0
 def _tokens(
@@ -271,13 +274,11 @@ def prefix_tree_probabilities(
     tokenizer that doesn't write 1 to 5 as one token each."""
     from tqdm.auto import tqdm
     model, tokenizer = lm.load()
-    kept = {p: _tokens(tokenizer, p, labels) for p in dict.fromkeys(prompts)}
-    names, rows, out = list(kept), [r for r, _ in kept.values()], {}
-    passes = _packed(rows, max_tokens) if rows else []
-    for part in tqdm(passes, desc="reading", unit=" passes", disable=not progress):
-        scores = _tree_scores(model, [rows[i] for i in part], [kept[names[i]][1] for i in part])
-        for i, s in zip(part, softmax(scores)): out[names[i]] = s
-    return np.array([out[p] for p in prompts]).reshape(-1, len(LABELS))
+    read = {p: _tokens(tokenizer, p, labels) for p in dict.fromkeys(prompts)}
+    ends, out = dict(read.values()), {}     # a row of tokens, and the tokens of the labels after it
+    for part in tqdm(_packed(ends, max_tokens), desc="reading", unit=" passes", disable=not progress):
+        out |= zip(part, softmax(_tree_scores(model, part, [ends[row] for row in part])))
+    return np.array([out[read[p][0]] for p in prompts]).reshape(-1, len(LABELS))
 
 # %% ../../nbs/maprec/05_prediction.ipynb #554738d0
 def asked_probabilities(

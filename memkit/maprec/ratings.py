@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from fastcore.basics import patch
@@ -99,41 +99,40 @@ def _text(path: Path) -> Iterator[str]:   # its lines
             except UnicodeDecodeError: pass
             yield line
 
-# %% ../../nbs/maprec/02_ratings.ipynb #29614caa
-def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # number of the line and its fields
-    lines = _text(path)
-    rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
-    try: yield from ((number, row) for number, row in enumerate(rows, 1) if any(row))
-    except csv.Error as e:
-        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
-
 # %% ../../nbs/maprec/02_ratings.ipynb #1c5c396a
 _TABLE = {"\t": "a tab", ",": "a comma", "::": "'::'", "|": "'|'"}
 
-def _found(header: Sequence[str], columns: Sequence[tuple]) -> list[int | None]:
+def _found(name: str, header: Sequence[str], columns: Sequence[tuple], between: str) -> list[int]:
     "Where each column, under one of its names, stands in a header; 'user_id:token' and 'userId' are one name."
     names = [c.partition(":")[0].strip().lower().replace("_", "") for c in header]
-    return [next((names.index(n) for n in c if n in names), None) for c in columns]
+    at = [next((names.index(n) for n in c if n in names), None) for c in columns]
+    if None not in at: return at
+    raise ValueError(f"{name} has no column {columns[at.index(None)][0]!r} in its first line, {header[:6]}; it must be "
+                     f"the header, with {_TABLE[between]} between fields")
 
 # %% ../../nbs/maprec/02_ratings.ipynb #67f03dde
 def fields(
     path: Path,
     between: str,                # separator
     columns: Sequence,           # for each column: its position, or in a table with a header its possible names
-) -> Iterator[tuple[int, list[str]]]:  # number of the line, the fields of `columns`
-    "The chosen fields of each line of a table; raises `ValueError` that names file and line."
-    header, at, width = isinstance(columns[0], tuple), columns, 0
-    for number, row in _lines(path, between):
-        if header and not width:
-            at, width = _found(row, columns), len(row)
-            if None in at:
-                raise ValueError(f"{path.name} has no column {columns[at.index(None)][0]!r} in its first line, "
-                                 f"{row[:6]}; it must be the header, with {_TABLE[between]} between fields")
-        elif len(row) < (least := max(width, max(at) + 1)):
-            hint = "it may be truncated: fetch it again" if number > 1 else "is it another form of the data?"
-            raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), "
-                             f"{least} expected with {_TABLE[between]} between them; {hint}")
-        else: yield number, [row[i] for i in at]
+    make: Callable = lambda *row: row,
+) -> Iterator:                   # what `make` gives for the fields of `columns`
+    "Each line of a table; raises `ValueError` that names file and line."
+    lines, at, width = _text(path), columns, 0
+    rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
+    try:
+        for number, row in enumerate(rows, 1):
+            if not any(row): continue
+            if isinstance(columns[0], tuple) and not width:
+                at, width = _found(path.name, row, columns, between), len(row)
+                continue
+            if len(row) < (least := max(width, max(at) + 1)):
+                hint = "it may be truncated: fetch it again" if number > 1 else "is it another form of the data?"
+                raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), {least} expected with "
+                                 f"{_TABLE[between]} between them; {hint}")
+            yield _made(f"line {number} of {path.name}", make, *(row[i] for i in at))
+    except csv.Error as e:
+        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #79078869
 _ARTICLES = "The|A|An|La|Le|L'|Les|Un|Une|Il|I|Lo|Gli|Uno|Una|El|Los|Las|Der|Die|Das|Ein|Eine|De|Det|Den|En|Ett|Et|O|Os"
@@ -166,8 +165,7 @@ def _flagged(id: str, title: str, *flags: str) -> Item:
     return _item(id, title, "|".join(g for g, flag in zip(_FLAGS, flags) if flag == "1"))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #89ab8b1e
-@dataclass(frozen=True, kw_only=True)
-class EditionForm:
+class EditionForm(NamedTuple):
     "How one edition of MovieLens is written; columns as for `fields`."
     name: str
     ratings: str                 # file name, or a pattern
@@ -182,21 +180,18 @@ _HEADED = (("userid",), _ID, ("rating",), ("timestamp",))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #737d261f
 FORMS = (
-    EditionForm(name="MovieLens 100k", ratings="u.data", items="u.item", between=("\t", "|"), columns=(0, 1, 2, 3),
-         item_columns=(0, 1, *range(5, 24)), item=_flagged),
-    EditionForm(name="MovieLens (RecBole)", ratings="*.inter", items="*.item", between=("\t", "\t"), columns=_HEADED,
-         item_columns=(_ID, ("movietitle", "title"), ("class", "genre", "genres"), ("releaseyear", "year"))),
-    EditionForm(name="MovieLens 1M", ratings="ratings.dat", items="movies.dat", between=("::", "::"),
-                columns=(0, 1, 2, 3),
-         item_columns=(0, 1, 2)),
-    EditionForm(name="MovieLens latest", ratings="ratings.csv", items="movies.csv", between=(",", ","), columns=_HEADED,
-         item_columns=(_ID, ("title",), ("genres",))))
+    EditionForm("MovieLens 100k", "u.data", "u.item", ("\t", "|"), (0, 1, 2, 3), (0, 1, *range(5, 24)), _flagged),
+    EditionForm("MovieLens (RecBole)", "*.inter", "*.item", ("\t", "\t"), _HEADED,
+                (_ID, ("movietitle", "title"), ("class", "genre", "genres"), ("releaseyear", "year"))),
+    EditionForm("MovieLens 1M", "ratings.dat", "movies.dat", ("::", "::"), (0, 1, 2, 3), (0, 1, 2)),
+    EditionForm("MovieLens latest", "ratings.csv", "movies.csv", (",", ","), _HEADED, (_ID, ("title",), ("genres",))))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #0543a167
 EARLIEST = 631_152_000   # 1990, in seconds: no rating site is older
 
-def _seconds(at: float) -> int:
-    if EARLIEST <= at <= utc_now().timestamp() + 86_400: return int(at)
+def _row(user: str, item: str, rating: str, at: str | float) -> tuple[str, str, float, int]:
+    stars, at = check_rating(float(rating)), float(at)
+    if EARLIEST <= at <= utc_now().timestamp() + 86_400: return user, item, stars, int(at)
     raise ValueError(f"the time {at:.0f} isn't in seconds since 1970 between 1990 and now; digits may be missing, or "
                      "it is in milliseconds")
 
@@ -231,14 +226,10 @@ def _form(folder: Path) -> tuple[EditionForm, Path, Path]:
     raise FileNotFoundError(f"no MovieLens in {folder}; its files are named {names}")
 
 # %% ../../nbs/maprec/02_ratings.ipynb #3998b54f
-def _made(path: Path, rows: Iterable[tuple[int, Sequence]], make: Callable) -> Iterator:
-    "What `make` gives for each row; its errors name file and line."
-    for number, row in rows:
-        try: yield make(*row)
-        except (ValueError, TypeError) as e: raise ValueError(f"line {number} of {path.name}: {e}") from None
-
-def _row(user: str, item: str, rating: str, at: str) -> tuple[str, str, float, int]:
-    return user, item, check_rating(float(rating)), _seconds(float(at))
+def _made(where: str, make: Callable, *row: Any) -> Any:
+    "What `make` gives for a row; its errors name the place."
+    try: return make(*row)
+    except (ValueError, TypeError) as e: raise ValueError(f"{where}: {e}") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #7542b265
 def find_movielens(path: str | Path | None = None) -> Path:  # a folder
@@ -256,8 +247,8 @@ def load_movielens(
 ) -> Ratings:
     "MovieLens in any of `FORMS`. Raises `FileNotFoundError`, and `ValueError` that names file and line."
     form, ratings, items = _form(folder := find_movielens(path))
-    rows = _made(ratings, fields(ratings, form.between[0], form.columns), _row)
-    works = Catalogue(_made(items, fields(items, form.between[1], form.item_columns), form.item))
+    works = Catalogue(fields(items, form.between[1], form.item_columns, form.item))
+    rows = fields(ratings, form.between[0], form.columns, _row)
     found = columns(rows, works, f"{form.name}, {folder.name}")
     if not len(found): raise ValueError(f"{ratings.name} holds no ratings; fetch it again")
     return found
@@ -336,12 +327,10 @@ def _one_rater(rng: np.random.Generator, items: Catalogue, has: np.ndarray, qual
 def _records(path: Path) -> Iterator[dict]:  # of a file of JSON lines
     for number, line in enumerate(_text(path), 1):
         if not line.strip(): continue
-        try: row = json.loads(line)
-        except json.JSONDecodeError: row = None
-        if not isinstance(row, dict):
+        try: yield dict(json.loads(line))
+        except (ValueError, TypeError):
             raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
-                             "it again) or another one")
-        yield row
+                             "it again) or another one") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #0f55a548
 def _first(path: Path) -> str:
@@ -355,10 +344,8 @@ def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  
     path = Path(path).expanduser()
     first, headed = _first(path), (("userid",), ("parentasin",), ("rating",), ("timestamp",))
     if first.startswith("{"): raise ValueError(f"{path.name} holds JSON, not a table; take the ratings without reviews")
-    return _made(path, fields(path, ",", headed if first.startswith("user_id") else (1, 0, 2, 3)), _amazon_row)
-
-def _amazon_row(user: str, item: str, rating: str, at: str) -> tuple[str, str, float, int]:
-    return _row(user, item, rating, float(at)/(1000 if float(at) > 1e11 else 1))   # 2023: milliseconds
+    def row(user, item, rating, at): return _row(user, item, rating, float(at)/(1000 if float(at) > 1e11 else 1))
+    return fields(path, ",", headed if first.startswith("user_id") else (1, 0, 2, 3), row)   # 2023: milliseconds
 
 # %% ../../nbs/maprec/02_ratings.ipynb #92a00b7e
 _SHELVES = frozenset((

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['EVER', 'FOR_CHILDREN', 'Test', 'LEFT_OUT', 'MOST_REASONS', 'LEAST_CHANGE', 'AS_MANY', 'AT_MOST', 'PREDICTED',
-           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'EVERYTHING', 'NOTHING_RATED', 'CHAT', 'Request', 'may_see',
-           'limits', 'fitting', 'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason',
-           'Recommendation', 'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended',
-           'recommend', 'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said',
-           'facts_said', 'why_said', 'ask_forget', 'free_words']
+           'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'because', 'tell', 'rating_said', 'weigh', 'MOST', 'why_said',
+           'EVERYTHING', 'NOTHING_RATED', 'CHAT', 'Request', 'may_see', 'limits', 'fitting', 'nearest_to',
+           'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason', 'Recommendation', 'held',
+           'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended', 'recommend', 'confirm',
+           'profile_said', 'listed_said', 'facts_said', 'ask_forget', 'free_words']
 
 # %% ../../nbs/maprec/09_recommend.ipynb #bb5b005a
 import re
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+from jinja2 import Environment
 
 from .detection import ProfileChange
 from .items import (
@@ -113,24 +114,20 @@ def nearest_to(
     request: Request,
 ) -> tuple[list[Item], tuple[str, ...]]:   # the items in their order, and a sentence for each dropped constraint
     "The items that meet all constraints, or as many as any item meets."
-    soft, left = [limit for limit in limits(request) if limit[0]], list(items)
-    for words, test in limits(request):
+    tests, left = limits(request), list(items)
+    for words, test in tests:
         if not words: left = list(filter(test, left))
-    if not soft or not left: return left, ()
-    table = np.array([[test(i) for i in left] for _, test in soft])
+    soft = [words for words, _ in tests if words]
+    table = np.array([[test(i) for i in left] for words, test in tests if words], bool).reshape(len(soft), len(left))
     for size in range(len(soft), -1, -1):
         for kept in combinations(range(len(soft)), size):
             rows = np.flatnonzero(table[list(kept)].all(0))
-            if len(rows): return [left[r] for r in rows], _dropped([words for words, _ in soft], kept, table)
-
-# %% ../../nbs/maprec/09_recommend.ipynb #534f6cb4
-def _dropped(soft: Sequence[str], kept: Sequence[int], table: np.ndarray) -> tuple[str, ...]:
-    "A sentence for each dropped constraint: impossible alone, or only together with the rest."
-    out, rest = [], " and ".join(soft[k] for k in kept)
-    for n in sorted(set(range(len(soft))) - set(kept)):
-        why = " at all" if not table[n].any() else f" that is also {rest}" if rest else ""
-        out.append(f"I have nothing {soft[n]}{why}.")
-    return tuple(out)
+            if not len(rows): continue
+            rest = f" that is also {' and '.join(soft[k] for k in kept)}" if kept else ""
+            return [left[r] for r in rows], tuple(     # impossible alone, or only together with the rest
+                f"I have nothing {words}{rest if table[n].any() else ' at all'}."
+                for n, words in enumerate(soft) if n not in kept)
+    return [], ()
 
 # %% ../../nbs/maprec/09_recommend.ipynb #43ff770b
 def recalled_for(
@@ -396,74 +393,77 @@ def recommend(
     return Recommended(found, how, len(left), _NOTES[how], tuple(unmet))
 
 # %% ../../nbs/maprec/09_recommend.ipynb #593f4908
-def because(
-    reasons: Sequence[Reason],
-) -> str:  # '' where there are none
-    "The ratings that support a recommendation, and what they share with it."
-    told = [f"{named(r.rated.item)} {r.rated.rating:g}" + (f" ({r.shared})" if r.shared else "") for r in reasons]
-    return f"you gave {' and '.join(told)}" if told else ""
+_WORDS = Environment(trim_blocks=True, lstrip_blocks=True)
+_WORDS.filters |= {"named": named, "stars": lambda r: f"{named(r.item)} {r.rating:g}", "one": "{:.1f}".format}
+_LIST = _WORDS.from_string("""
+{% macro because(reasons) -%}
+{{ "you gave " if reasons }}
+{%- for r in reasons %}{{ " and " if not loop.first }}{{ r.rated|stars }}{% if r.shared %} ({{ r.shared }}){% endif %}
+{%- endfor %}
+{%- endmacro %}
 
-def _why(r: Recommendation) -> str:
-    return f", because {because(r.reasons)}" if r.reasons else ", by how you rate in general"
+{% macro why(r) -%}
+{{ ", because " ~ because(r.reasons) if r.reasons else ", by how you rate in general" }}
+{%- endmacro %}
 
-def tell(
-    found: Recommended,
-    reasons: bool = True,   # False: the list alone
-) -> str:
-    "A list of recommendations in words: the note, then a line for each."
-    lines = [*found.unmet, *([found.note] if found.note else [])]
-    for i, r in enumerate(found.items, 1):
-        line = f"{i}. {named(r.item)}" + (f", {'/'.join(r.item.genres[:3])}" if r.item.genres else "")
-        if found.how == PREDICTED: line += f": I expect {r.expected:.1f} of 5" + (_why(r) if reasons else "")
-        lines.append(f"{line}.")
-    return "\n".join(lines)
+{% macro tell(found, reasons=true) -%}
+{% set before = (found.unmet + (found.note,))|select|join("\n") -%}
+{{ before }}
+{%- for r in found.items %}{{ "\n" if before or not loop.first }}{{ loop.index }}. {{ r.item|named }}
+{%- if r.item.genres %}, {{ r.item.genres[:3]|join("/") }}{% endif %}
+{%- if found.how == "predicted" %}: I expect {{ r.expected|one }} of 5{{ why(r) if reasons }}{% endif %}.
+{%- endfor %}
+{%- endmacro %}""").module
+because, tell = _LIST.because, _LIST.tell
 
 # %% ../../nbs/maprec/09_recommend.ipynb #39bc12ae
+_CHANGES = _WORDS.from_string("""
+{% macro confirmed(c, old) -%}
+{% set name = c.item|named if c.item else "“%s”"|format(c.title) -%}
+{% set strange = " It isn't in my catalogue, so I can't conclude anything from it." -%}
+{% if c.action != "rate" and old %}Taken back: your {{ "%g"|format(old) }} for {{ name }}.
+{%- elif c.action != "rate" %}There was no rating of {{ name }} to take back.
+{%- elif c.rating is none %}How many stars, from 1 to 5, would you give {{ name }}?
+{%- elif old == c.rating %}As before: {{ name }}, {{ "%g"|format(old) }} of 5.
+{%- else %}
+{{- "Noted: %s, "|format(name) if old is none else "Changed: %s, from %g to "|format(name, old) -}}
+{{ "%g"|format(c.rating) }} of 5.{{ strange if not (c.item or c.options) }}
+{%- endif %}
+{%- endmacro %}""").module
+
 def confirm(
     changes: Sequence[ProfileChange],
     rated: Sequence[Rated],   # the profile before
 ) -> list[str]:
     "A confirmation for each change."
     stars = {row_key(r.item): r.rating for r in rated}
-    return [_confirm(c, stars.get(row_key(c.item or unknown_item(c.title, c.domain)))) for c in changes]
-
-# %% ../../nbs/maprec/09_recommend.ipynb #2e62d343
-def _confirm(c: ProfileChange, old: float | None) -> str:
-    name = named(c.item) if c.item else f"“{c.title}”"
-    if c.action != "rate":
-        return f"Taken back: your {old:g} for {name}." if old else f"There was no rating of {name} to take back."
-    if c.rating is None: return f"How many stars, from 1 to 5, would you give {name}?"
-    if old == c.rating: return f"As before: {name}, {c.rating:g} of 5."
-    noted = f"Noted: {name}, {c.rating:g} of 5."
-    if old is not None: noted = f"Changed: {name}, from {old:g} to {c.rating:g} of 5."
-    return noted if c.item or c.options else f"{noted} It isn't in my catalogue, so I can't conclude anything from it."
+    return [_CHANGES.confirmed(c, stars.get(row_key(c.item or unknown_item(c.title, c.domain)))) for c in changes]
 
 # %% ../../nbs/maprec/09_recommend.ipynb #52ef91ac
-_STARS = ("one star", "two", "three", "four", "five")
+_WORDS.globals |= {"because": because, "why": _LIST.why}
+_PREDICTED = _WORDS.from_string("""
+{% macro rating_said(r, rated, reasons=true) -%}
+{% set known = rated|selectattr("item.key", "equalto", r.item.key)|first -%}
+{% if known and reasons %}You gave {{ known|stars }} of 5.
+{%- elif known %}You have rated {{ r.item|named }}.
+{%- else %}For {{ r.item|named }} I expect {{ r.expected|one }} of 5
+{%- if not rated %}; I know none of your ratings yet, so this is what anybody might give
+{%- elif reasons %}{{ why(r) }}{% endif %} (
+{%- for name in ("one star", "two", "three", "four", "five") -%}
+{{ name }} {{ "%.0f%%"|format(100*r.shares[loop.index0]) }}{{ ", " if not loop.last }}{% endfor %}).
+{%- endif %}
+{%- endmacro %}
 
-def rating_said(
-    r: Recommendation,
-    rated: Sequence[Rated],   # the user's ratings
-    reasons: bool = True,     # False: without cited ratings
-) -> str:
-    "A predicted rating with its distribution, in words."
-    known = next((x.rating for x in rated if x.item.key == r.item.key), None)
-    if known is not None:
-        return f"You gave {named(r.item)} {known:g} of 5." if reasons else f"You have rated {named(r.item)}."
-    why = _why(r) if reasons else ""
-    if not rated: why = "; I know none of your ratings yet, so this is what anybody might give"
-    shares = ", ".join(f"{name} {p:.0%}" for name, p in zip(_STARS, r.shares))
-    return f"For {named(r.item)} I expect {r.expected:.1f} of 5{why} ({shares})."
+{% macro moved(reasons) -%}
+{% for x in reasons %}{{ x.rated.item|named }} rated {{ "%g: %+.2f"|format(x.rated.rating, x.change) }}
+{%- if not loop.last %}, {% endif %}{% endfor %}
+{%- endmacro %}
 
-# %% ../../nbs/maprec/09_recommend.ipynb #f7449ebf
-def weigh(
-    r: Recommendation,
-) -> str:  # one line
-    "An expected rating with the ratings that raised and lowered it, in stars."
-    say = lambda reasons: ", ".join(f"{named(x.rated.item)} rated {x.rated.rating:g}: {x.change:+.2f}" for x in reasons)
-    raised = f"raised by {say(r.reasons) or 'none of the ratings'}"
-    lowered = f"; lowered by {say(r.against)}" if r.against else ""
-    return f"{named(r.item)}, expected {r.expected:.2f}: {raised}{lowered}"
+{% macro weigh(r) -%}
+{{ r.item|named }}, expected {{ "%.2f"|format(r.expected) }}: raised by {{ moved(r.reasons) or "none of the ratings" }}
+{%- if r.against %}; lowered by {{ moved(r.against) }}{% endif %}
+{%- endmacro %}""").module
+rating_said, weigh = _PREDICTED.rating_said, _PREDICTED.weigh
 
 # %% ../../nbs/maprec/09_recommend.ipynb #d7e90184
 MOST = 30   # entries that an answer shows
@@ -474,14 +474,12 @@ def profile_said(
     what: str = "",                         # such as "films" or "5 stars"; '': everything
 ) -> str:
     "The content of a profile, in words."
-    def several(names: Sequence[str]) -> str:
-        return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
-    lines, of = [], f" ({what})" if what else ""
-    if rated:
-        told = several([f"{named(r.item)} {r.rating:g}" for r in reversed(rated)])
-        lines.append(f"You have rated {len(rated)}{of}: {told}.")
+    of = f" ({what})" if what else ""
+    told = {f"You have rated {len(rated)}{of}": [f"{named(r.item)} {r.rating:g}" for r in reversed(rated)]}
     for name, words in (("wish", "On your list"), ("seen", "Seen, not rated"), ("refused", "Not to be offered")):
-        if lists.get(name): lines.append(f"{words}: {several([named(i) for i in lists[name]])}.")
+        told[words] = list(map(named, lists.get(name, ())))
+    lines = [f"{words}: {', '.join(names[:MOST])}{f' and {len(names) - MOST} more'*(len(names) > MOST)}."
+             for words, names in told.items() if names]
     return "\n".join(lines) or f"You have rated nothing yet{of}, and nothing is on your lists."
 
 # %% ../../nbs/maprec/09_recommend.ipynb #bfb1d378
@@ -495,30 +493,25 @@ def listed_said(kind: str, item: Item) -> str:
 # %% ../../nbs/maprec/09_recommend.ipynb #d22a099c
 def facts_said(item: Item) -> str:
     "The catalogue's facts about a work, in words."
-    roles: dict[str, list[str]] = {}
-    for role, name in item.people: roles.setdefault(role, []).append(name)
-    name, place = item.series or ("", None)
-    facts = [f"{'with' if role == 'cast' else role} {', '.join(names)}" for role, names in roles.items()]
+    names, (series, place) = {}, item.series or ("", None)
+    for role, name in item.people: names.setdefault("with" if role == "cast" else role, []).append(name)
+    facts = [f"{role} {', '.join(of)}" for role, of in names.items()]
     facts += [", ".join(item.genres).lower(), item.country,
-              f"{item.length} {LENGTH_UNITS.get(item.domain, '')}" if item.length else "",
-              f"part {place} of {name}" if place else f"of {name}" if name else "",
-              f"for {item.audience}" if item.audience else ""]
+              f"{item.length} {LENGTH_UNITS.get(item.domain, '')}"*bool(item.length),
+              f"{f'part {place} '*bool(place)}of {series}"*bool(series), f"for {item.audience}"*bool(item.audience)]
     return f"{named(item)}: {'; '.join(filter(None, facts))}. {item.description}".strip()
 
 # %% ../../nbs/maprec/09_recommend.ipynb #b080bd04
-def why_said(
-    told: Sequence[Recommendation],   # those that the user asks about
-    history: Sequence[Rated],
-) -> str:
-    "The reasons of some recommendations, in words."
-    if not told: return "I haven't recommended that to you, so there is no reason to give."
-    none = ("none of your ratings stands out; it fits what was asked, and how you rate in general" if history
-            else "you have rated nothing yet, so nothing of yours spoke for it")
-    lines = []
-    for r in told:
-        against = f"; {because(r.against).replace('you gave', 'against it speaks that you gave')}" if r.against else ""
-        lines.append(f"{named(r.item)}, {r.expected:.1f} of 5 expected: {because(r.reasons) or none}{against}.")
-    return "\n".join(lines)
+why_said = _WORDS.from_string("""
+{% macro why_said(told, history) -%}
+{% set alone = "none of your ratings stands out; it fits what was asked, and how you rate in general" if history
+   else "you have rated nothing yet, so nothing of yours spoke for it" -%}
+{{ "I haven't recommended that to you, so there is no reason to give." if not told }}
+{%- for r in told %}{{ "\n" if not loop.first -}}
+{{ r.item|named }}, {{ r.expected|one }} of 5 expected: {{ because(r.reasons) or alone }}
+{%- if r.against %}; {{ because(r.against)|replace("you gave", "against it speaks that you gave") }}{% endif %}.
+{%- endfor %}
+{%- endmacro %}""").module.why_said
 
 # %% ../../nbs/maprec/09_recommend.ipynb #0c1a4944
 EVERYTHING = "everything"   # the scope of a deletion that names nothing

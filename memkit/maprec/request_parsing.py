@@ -270,14 +270,14 @@ def _denied(before: str) -> bool:
     return bool(m and not _TURNS.search(_TURNED.sub("", m[0])))
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #66c3ea4c
-def _genres_named(text: str, genres: Iterable[str]) -> list[tuple[str, int, int, bool]]:
-    "Each genre in a text, its position, and whether it is refused there."
+def _genres_named(text: str, genres: Iterable[str]) -> list[tuple[str, int, int, str, bool]]:
+    "Each genre in a text, its position and word, and whether it is refused there."
     plain, out = text.replace("’", "'"), []
     for genre in dict.fromkeys(genres):
         words = GENRE_WORDS.get(genre) or re.escape(genre)
         for m in re.finditer(rf"\b(?:{words})\b(?!\s*(?:of the worlds|and peace))", plain, re.I):
             denied = _denied(plain[:m.start()]) or bool(_AFTER.match(plain[m.end():]))
-            out.append((genre, *m.span(), denied))
+            out.append((genre, *m.span(), m[0].lower(), denied))
     return out
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #936d967e
@@ -286,11 +286,10 @@ def requested_genres(
     genres: Iterable[str],  # names that the catalogue has
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:  # requested, refused; by the catalogue's names
     "The genres that a message requests and refuses."
-    words = {True: {}, False: {}}    # refused or not: the words for each genre
-    for genre, start, end, denied in _genres_named(text, genres):
-        words[denied].setdefault(genre, set()).add(text[start:end].lower())
-    yes = tuple(g for g, said in words[False].items() if said - words[True].get(g, set()))
-    return yes, tuple(g for g in words[True] if g not in yes)
+    found = _genres_named(text, genres)
+    refused = {(genre, word): None for genre, _, _, word, no in found if no}
+    yes = dict.fromkeys(genre for genre, _, _, word, no in found if not no and (genre, word) not in refused)
+    return tuple(yes), tuple(dict.fromkeys(genre for genre, _ in refused if genre not in yes))
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #a2b839b4
 def read_as(
@@ -299,7 +298,7 @@ def read_as(
 ) -> dict[str, list[str]]:   # word -> genres
     "The words of a message for a genre of another name: 'memoirs' for Biography."
     out = {}
-    for genre, start, end, _ in _genres_named(text, genres): out.setdefault(text[start:end].lower(), []).append(genre)
+    for genre, _, _, word, _ in _genres_named(text, genres): out.setdefault(word, []).append(genre)
     return {w: of for w, of in out.items() if not any(w[:4] == g.lower()[:4] for g in of)}
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #c85a50fd
@@ -577,28 +576,22 @@ def parse_request(
     return _with_names(request, rest, links, people, genres)
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #73eaa4e4
-def _names(found: Iterable[Named]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for n in found for name in n.names))
-
 def _with_names(request: Request, rest: str, links: Sequence[Link], people: People | None,
                 genres: Iterable[str]) -> Request:
     "The request with people, countries, and the parts that can't be met."
     makers = {name for m in links if m.item and m.role in ("like", "rate") for name in m.item.names}
     who = [n for n in (find_people(people, rest) if people else ()) if not set(n.names) & makers]
     lands = find_countries(rest)
-    refused = [n for n in (*who, *lands) if _denied(rest[:n.start])]
-    refused += [n for n in lands if _AFTER.match(rest[n.end:])]
+    refused = {n for n in (*who, *lands) if _denied(rest[:n.start]) or n in lands and _AFTER.match(rest[n.end:])}
+    names = lambda found, no: tuple(dict.fromkeys(x for n in found if (n in refused) == no for x in n.names))
     # a full name begins before the family name; a word that refuses a kind of a requested genre isn't understood
-    first = lambda n: re.search(r"(?:\b[A-Z][\w.'-]* )*$", rest[:n.start]).start() if n in who else n.start
-    known = [*((first(n), n.end) for n in (*who, *lands)), *((m.start, m.end) for m in links),
-             *((a, b) for g, a, b, no in _genres_named(rest, genres) if not no or g not in request.genres)]
-    asked = [n for n in who if n not in refused]
-    unmet = [f"I know nobody called {n.words}." for n in asked if not n.names]
+    known = [(re.search(r"(?:\b[A-Z][\w.'-]* )*$", rest[:n.start]).start(), n.end) for n in who]
+    known += [(n.start, n.end) for n in (*lands, *links)]
+    known += [(a, b) for g, a, b, _, no in _genres_named(rest, genres) if not no or g not in request.genres]
+    unmet = [f"I know nobody called {n.words}." for n in who if not n.names and n not in refused]
     unmet += [f"I don't know “{m.words}”, so I can't go by it." for m in links if m.role == "like" and not m.item]
-    return replace(request, people=_names(asked), without=_names(n for n in who if n in refused),
-                   countries=_names(n for n in lands if n not in refused),
-                   abroad=_names(n for n in lands if n in refused),
-                   unmet=(*unmet, *_unmet(rest, request.domain, known, genres)))
+    return replace(request, people=names(who, False), without=names(who, True), countries=names(lands, False),
+                   abroad=names(lands, True), unmet=(*unmet, *_unmet(rest, request.domain, known, genres)))
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #ed1f4d68
 _CHILD = (r"\b(?:niece|nephew|grand(?:son|daughter|kids?|child(?:ren)?)|toddler|little ones?|kids?|kiddos?|"

@@ -66,16 +66,15 @@ class AnsweredRequest:
     said: str                     # sentences about unmet constraints; in small letters
     like: tuple[Item, ...] = ()   # the titles used as examples
 
-# %% ../../../nbs/experiments/map/03_requests.ipynb #af53b056
-def _mentions(said: str, label: str) -> bool:
-    "Does the answer mention a word of the label?"
-    said = said.replace("-", "")
-    words = [w for w in re.findall(r"[^\W_]{3,}", without_accents(label).replace("-", "")) if w not
-             in ("the", "and", "for", "with", "not", "very")]
-    return any(w[:max(4, len(w) - 2)] in said for w in words)
+    def every(self, fits: Callable[[Item], bool]) -> bool:
+        "Is there a list, and does everything in it fit?"
+        return bool(self.listed) and all(map(fits, self.listed))
 
-def _each(answered: AnsweredRequest, fits: Callable[[Item], bool], label: str) -> bool:
-    return bool(answered.listed) and all(map(fits, answered.listed)) or _mentions(answered.said, label)
+    def mentions(self, label: str) -> bool:
+        "Does the answer mention a word of the label?"
+        words = set(re.findall(r"[^\W_]{3,}", without_accents(label).replace("-", "")))
+        words -= {"the", "and", "for", "with", "not", "very"}
+        return any(w[:max(4, len(w) - 2)] in self.said.replace("-", "") for w in words)
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #686da3b2
 def _person(name: str, item: Item) -> bool:
@@ -90,30 +89,30 @@ def _fact(label: str) -> Callable[[Item], bool] | None:
     if low in GENRE_OF: return lambda i: GENRE_OF[low] in i.genres
     return (lambda i: i.country in LANDS[low]) if low in LANDS else None
 
-# %% ../../../nbs/experiments/map/03_requests.ipynb #b6ab0c9e
 def genre_obeyed(answered: AnsweredRequest, label: str) -> bool:
-    "Is a genre or a country met, or another word mentioned in the answer?"
+    "Is a genre or a country met, or the word mentioned in the answer?"
     low, fits = label.lower(), _fact(label)
-    if not fits: return _mentions(answered.said, label)
-    return _each(answered, fits, label) or GENRE_OF.get(low, low).lower() in answered.said
+    return bool(fits and (answered.every(fits) or GENRE_OF.get(low, low).lower() in answered.said)) \
+        or answered.mentions(label)
 
+def _lengths_obeyed(a: AnsweredRequest, traits: Iterable[str]) -> list[tuple[str, bool]]:
+    return [("length", a.every(lambda i: bool(i.length and i.length <= _LENGTHS[t]))
+             or a.mentions("minutes pages seasons hours")) for t in traits if t in _LENGTHS]
+
+# %% ../../../nbs/experiments/map/03_requests.ipynb #8786a1ce
 @cache
 def _people_of(catalogue) -> frozenset[str]:
     return frozenset(spelled(n) for i in catalogue for n in i.names)
 
-def _short(a: AnsweredRequest, most: int) -> bool:
-    return _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")
-
-# %% ../../../nbs/experiments/map/03_requests.ipynb #8786a1ce
 def refusal_obeyed(answered: AnsweredRequest, label: str, catalogue, titles: frozenset[str]) -> bool:
     "Is a refused title, person, genre or country absent from the list, or mentioned in the answer?"
     none = lambda bad: not any(map(bad, answered.listed))
     if fits := _fact(label): return none(fits)
     people, name, capital = _people_of(catalogue), spelled(label), label[:1].isupper()
     if name in people or any(p.endswith(f" {name}") for p in people) and capital and " " not in name:
-        return none(partial(_person, label)) or _mentions(answered.said, label)
+        return none(partial(_person, label)) or answered.mentions(label)
     known = capital or title_key(re.sub(r"\(\d{4}\)", "", label)) in titles
-    return none(lambda i: alike(label, i.title) >= .8) if known else _mentions(answered.said, label)
+    return none(lambda i: alike(label, i.title) >= .8) if known else answered.mentions(label)
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #4f6028fa
 def obeyed(
@@ -123,23 +122,21 @@ def obeyed(
     titles: frozenset[str] = frozenset(),   # keys of known titles
 ) -> list[tuple[str, bool]]:   # each constraint of the request, by its kind
     "Which constraints are obeyed, or said to be impossible."
-    out, a, fit = [], answered, _FIT.get(request["audience"])
-    domain = DOMAIN_NAMES.get(request["domain"], request["domain"])
+    a, r, out = answered, request, []
+    domain, fit = DOMAIN_NAMES.get(r["domain"], r["domain"]), _FIT.get(r["audience"])
     if domain and domain not in catalogue.domains: return [("domain", "i have no" in a.said)]
-    if domain: out.append(("domain", bool(a.listed) and all(i.domain == domain for i in a.listed)))
-    if request["n"]: out.append(("number", len(a.listed) == min(request["n"], 10) or "you asked for" in a.said))
-    first, last = request["from"] or -9999, request["to"] or 9999
-    if request["from"] or request["to"]:
-        dated = bool(a.listed) and all(i.year and first <= i.year <= last for i in a.listed)
+    if domain: out.append(("domain", a.every(lambda i: i.domain == domain)))
+    if r["n"]: out.append(("number", len(a.listed) == min(r["n"], 10) or "you asked for" in a.said))
+    if r["from"] or r["to"]:
+        dated = a.every(lambda i: bool(i.year) and (r["from"] or -9999) <= i.year <= (r["to"] or 9999))
         out.append(("years", dated or bool(re.search(r"nothing from \d{4}", a.said))))
-    out += [("genres", genre_obeyed(a, g)) for g in request["genres"]]
-    if people := request["people"]:
-        met = bool(a.listed) and all(any(_person(p, i) for p in people) for i in a.listed)
-        out.append(("people", met or any(_mentions(a.said, p) for p in people)))
+    out += [("genres", genre_obeyed(a, g)) for g in r["genres"]]
+    if people := r["people"]:
+        met = a.every(lambda i: any(_person(p, i) for p in people))
+        out.append(("people", met or any(map(a.mentions, people))))
     if fit: out.append(("audience", all(i.audience in fit for i in a.listed)))
-    out += [("like", any(alike(t, i.title) >= .8 for i in a.like) or _mentions(a.said, t)) for t in request["like"]]
-    out += [("not", refusal_obeyed(a, t, catalogue, titles)) for t in request["not"]]
-    return out + [("length", _short(a, _LENGTHS[t])) for t in request["traits"] if t in _LENGTHS]
+    out += [("like", any(alike(t, i.title) >= .8 for i in a.like) or a.mentions(t)) for t in r["like"]]
+    return out + [("not", refusal_obeyed(a, t, catalogue, titles)) for t in r["not"]] + _lengths_obeyed(a, r["traits"])
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #d6fbf233
 def answer_of(assistant, user: str, text: str) -> AnsweredRequest:

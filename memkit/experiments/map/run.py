@@ -147,10 +147,11 @@ def curve(
     "One row's errors by the length of the history; a value without an interval takes the other table's, with its n."
     at = {}
     for table in tables:
-        for r in (r for r in result["rows"] if r["table"].startswith(table) and r["row"] in names):
-            if h := _known(r["metric"]):
-                before = at.get(h, {})
-                at[h] = {**r, **({k: before[k] for k in ("ci", "n") if k in before} if r["ci"] is None else {})}
+        for r in result["rows"]:
+            h = _known(r["metric"])
+            if not (h and r["table"].startswith(table) and r["row"] in names): continue
+            before = at.get(h, r) if r["ci"] is None else r
+            at[h] = r | {"ci": before["ci"], "n": before["n"]}
     return dict(sorted(at.items()))
 
 def smoothed(values: Sequence[float]) -> np.ndarray:  # as many
@@ -181,8 +182,6 @@ _SEVEN = {
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
 _APART = .25   # ratings or films
-_BARS = f"{BARS} at 5, 9, 13 and 17, users resampled. n: users."
-_BESIDE = "Marks are moved sideways, by half a {} at most, so that all can be seen."
 
 def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[str, tuple], smooth: bool):
     "Points with bars, a row's beside another's; a line through a curve of many lengths, or a smoothed one."
@@ -198,48 +197,50 @@ def _panel(axes: Axes, c: Palette, curves: Mapping[str, dict], looks: Mapping[st
                   markevery=[] if smooth else None, label=f"{name}, n = {n}" if n else name, **look)
         intervals(axes, x, rows, c[colour])
 
-
 # %% ../../../nbs/experiments/map/04_run.ipynb #e77p1c00
+def _paper_marks(axes: Axes, c: Palette, printed: Mapping[str, Mapping[int, float]]):
+    "The paper's two rows as marks."
+    at = {name: ([h - 2*_APART for h in values], list(values.values())) for name, values in printed.items()}
+    axes.plot(*at[VANILLA], "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6,
+              markersize=8, label="the paper's vanilla")
+    papers_mark(axes, *at["MAP"], c, "the paper's MAP")
+    for line in axes.lines[-2:]: line.set_zorder(1.9)   # below our points, which they would hide
+
+# %% ../../../nbs/experiments/map/04_run.ipynb #5ab29a02
 def _error_picture(
-    name: str, told: str, curves: Mapping[str, dict], panels: Mapping[str, Mapping[str, tuple]],
-    printed: Mapping[str, Mapping[int, float]], x: str, note: str, smooth: bool
+    result: Result, name: str, told: str, tables: Sequence[str], panels: Mapping[str, Mapping[str, tuple]],
+    printed: Mapping[str, Mapping[int, float]], unit: str, more: str = "", smooth: bool = False
 ) -> PaperPicture:
     "What predicts by reading on the left, with the paper's points; what predicts by numbers on the right."
+    rows_of(result, name)
+    curves = {n: curve(result, tables, look[0]) for looks in panels.values() for n, look in looks.items()}
+    bars = f"{BARS} at 5, 9, 13 and 17, users resampled. n: users.\nMarks are moved sideways, by half a {unit} at most"
+    note = f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{bars}" if smooth else bars
+    note += f", so that all can be seen.{more}"
     def draw(c: Palette) -> Figure:
         figure = sheet(5.6)
         both = figure.subplots(1, 2, sharey=True)
         for axes, (title, looks) in zip(both, panels.items()):
             _panel(axes, c, curves, looks, smooth)
-            axes.set(title=title, xlabel=x, xticks=range(1, 19, 4))
+            axes.set(title=title, xlabel=f"{unit}s known", xticks=range(1, 19, 4))
             axes.grid(axis="y")
-        vanilla, memory = printed[VANILLA], printed["MAP"]
-        both[0].plot([h - 2*_APART for h in vanilla], list(vanilla.values()), "^", markerfacecolor=c["paper"],
-                     markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla",
-                     zorder=1.9)
-        papers_mark(both[0], [h - 2*_APART for h in memory], list(memory.values()), c, "the paper's MAP")
-        both[0].lines[-1].set_zorder(1.9)   # below our points, which it would hide
+        _paper_marks(both[0], c, printed)
         both[0].set_ylabel("mean absolute error, stars")
         legend_below(figure, *both, note=note)
         return figure
     ends = "; ".join(f"{n}: {table_number(at[min(at)]['ours'])} with {min(at)} known, "
                      f"{table_number(at[max(at)]['ours'])} with {max(at)}" for n, at in curves.items() if at)
     points = "; ".join(n + " " + ", ".join(f"{v:g} at {h}" for h, v in at.items()) for n, at in printed.items())
-    return PaperPicture(name, f"{told} {ends}. Printed in the paper: {points}. {note}", draw)
+    return PaperPicture(f"map, {name}", f"{told} {ends}. Printed in the paper: {points}. {note}", draw)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #3fe5a675
-def _curves(result: Result, panels: Mapping[str, Mapping[str, tuple]], tables: Sequence[str]) -> dict:
-    return {name: curve(result, tables, look[0]) for looks in panels.values() for name, look in looks.items()}
-
 def figure_6(
     result: Result | None = None,
 ) -> PaperPicture:
     """The error by number of known ratings, within films; the paper's two rows as marks (MAP Figure 6).
     Raises `ValueError` for a result without it."""
-    r = _run(result)
-    rows_of(r, "Figure 6")
-    return _error_picture("map, Figure 6", "Mean absolute error of predicted stars by ratings known.",
-                          _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, TABLE_1, "ratings known",
-                          f"{_BARS}\n{_BESIDE.format('rating')}", smooth=False)
+    return _error_picture(_run(result), "Figure 6", "Mean absolute error of predicted stars by ratings known.",
+                          (CLASSICAL, "Table 1", "Figure 6"), _SIX, TABLE_1, "rating")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
 def figure_7(
@@ -248,24 +249,14 @@ def figure_7(
     """A book's error by films known: points as measured, lines smoothed (MAP Figure 7).
     Raises `ValueError` for a result without it."""
     r = _run(result)
-    rows_of(r, "Figure 7")
     simulated = any(x["table"].endswith("(simulated raters)") for x in r["rows"])
     where = "simulated raters; the paper's marks are of Amazon's" if simulated else "Amazon's raters"
-    note = (f"Points: measured. Lines: smoothed over neighbouring lengths, weights 1, 2, 1.\n{_BARS}\n"
-            f"{_BESIDE.format('film')}" + "\nThe paper's marks: other data."*simulated)
-    return _error_picture("map, Figure 7", f"Mean absolute error of a book's predicted stars by films known: {where}.",
-                          _curves(r, _SEVEN, ("Table 3", "Figure 7")), _SEVEN, PAPER_MAE, "films known", note,
-                          smooth=True)
+    return _error_picture(r, "Figure 7", f"Mean absolute error of a book's predicted stars by films known: {where}.",
+                          ("Table 3", "Figure 7"), _SEVEN, PAPER_MAE, "film",
+                          "\nThe paper's marks: other data."*simulated, smooth=True)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #4dc7721b
 _AT = {f"MAE, {h} known": f"{h} known" for h in LENGTHS}
-
-def _with_paper(result: Result, table: str, paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-    "The result with the paper's numbers where a run on other data has none."
-    rows = [dict(r) for r in result["rows"]]
-    for r in rows:
-        if r["table"].startswith(table): r["paper"] = paper.get(r["row"], {}).get(_known(r["metric"]), r["paper"])
-    return {**result, "rows": rows}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #c89b4fa8
 def table_1(
@@ -308,8 +299,11 @@ def table_3(
     if any(x["table"].startswith("Table 3 (sim") for x in r["rows"]):
         note = "Ours: simulated raters; the paper's: Amazon's raters, GPT-3.5. The two columns can't be compared."
     else: note = "Amazon's raters in both; ours by our model's calibrated shares, the paper's by GPT-3.5."
-    return number_table(_with_paper(r, "Table 3", PAPER_MAE), "map", "Table 3",
-                        "mean absolute error, books from films", _AT, rows, [note])
+    printed = {(name, f"MAE, {h} known"): error for name, at in PAPER_MAE.items() for h, error in at.items()}
+    every = [x | {"paper": printed.get((x["row"], x["metric"]), x["paper"])} if x["table"].startswith("Table 3") else x
+             for x in r["rows"]]     # the paper's numbers, though a run on other data has none
+    return number_table({**r, "rows": every}, "map", "Table 3", "mean absolute error, books from films", _AT, rows,
+                        [note])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a4f94bb1
 def table_4(

@@ -30,8 +30,8 @@ from memkit.mark.refined import abbreviations, claim_text, echoes, lists_options
 START = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
 
 
-def talk(*said, user="ann", id="s"):
-    return Conversation(id=id, user=user, exchanges=[Exchange(turn=f"{id}{i}", question=q, answer=a, at=START + timedelta(minutes=i)) for i, (q, a) in enumerate(said)])
+def talk(*said, user="ann", id="s", shown={}):
+    return Conversation(id=id, user=user, exchanges=[Exchange(turn=f"{id}{i}", question=q, answer=a, at=START + timedelta(minutes=i), shown=shown.get(i, ())) for i, (q, a) in enumerate(said)])
 
 QUICK = embedded_agents()
 
@@ -218,11 +218,11 @@ def test_thanks_change_nothing(last, agents):
 
 def test_recalled_texts_are_not_learned_again(agents):
     text = "Iron is continued for three months after the haemoglobin is normal."
-    c = talk(("How long should iron be taken?", text), ("Thanks, perfect.", "You're welcome."))
-    known = embedded_agents(recalled=lambda t: {"s0": [text]}.get(t, ()))
-    assert agents[2].extract(c) and not known[2].extract(c)
+    said = ("How long should iron be taken?", text), ("Thanks, perfect.", "You're welcome.")
+    c = talk(*said, shown={0: (text,), 1: (text,)})
+    assert agents[2].extract(talk(*said)) and not agents[2].extract(c)
     one = ListedMemory(1, "assistant", text, text, "accepted")
-    assert PromptedAgent(kind=RESPONSE, model=ScriptedLM([listed(tuple(vars(one).values()))]), recalled=lambda t: [text]).extract(c) == []
+    assert PromptedAgent(kind=RESPONSE, model=ScriptedLM([listed(tuple(vars(one).values()))])).extract(c) == []
 
 
 # ---- persons

@@ -18,7 +18,7 @@ from typing import Literal
 from fastcore.basics import patch
 
 from .corrections import (
-    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, Recalled, CorrectionSentence, is_backed, is_personal, none_shown,
+    CLAIM, CorrectionAgent, EMPTY, LONGEST, Read, CorrectionSentence, is_backed, is_personal,
     of_nobody, read_conversation, says_nothing, topic_question, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
@@ -66,18 +66,12 @@ def _cited(r: Read, *others: str) -> tuple[str, ...]: return tuple(dict.fromkeys
 # %% ../../nbs/mark/04_agents.ipynb #3334234a
 OPTIONS = "The user gives options to choose from and expects one of them."
 
-def _own(x: CorrectionSentence) -> bool:
-    "Is the sentence a fact about its user?"
-    return x.use == "statement" and bool(x.whose) and x.keep >= TOLD and not points_back(x.text) and not x.supposed
-
-# %% ../../nbs/mark/04_agents.ipynb #64979146
 def _wish(said: Sequence[CorrectionSentence]) -> list[tuple[str, str, float]]:
     "The wishes of a message as one memory: (text, reason, strength)."
-    wished = [x for x in said if x.use == "wish"]
-    words = cut(" ".join(x.text for x in wished), LONGEST)
+    words = cut(" ".join(x.text for x in said if x.use == "wish"), LONGEST)
     text = third_person(words)
     if "the user" not in text.lower(): text = f'The user asked: "{words}"'
-    return [(text, "format", .8)] if wished else []
+    return [(text, "format", .8)] if words else []
 
 # %% ../../nbs/mark/04_agents.ipynb #95cca32f
 def _of_sentence(x: CorrectionSentence, r: Read) -> list[tuple[str, str, float]]:
@@ -86,26 +80,27 @@ def _of_sentence(x: CorrectionSentence, r: Read) -> list[tuple[str, str, float]]
     short = [(f"{a} means {b}", "abbreviation", 1.) for a, b in abbreviations(x.text)]
     if short or terms(x.text): return short or [(third_person(x.text), "term", 1.)]
     if x.use == "check": return [(f'The user checked: "{x.text}"', "checked", .8)]
-    if r.disputed and x.right >= CLAIM: return []   # a correction
-    return [(third_person(claim_text(x.text)), "told", round(x.keep, 3))] if _own(x) else []
+    own = x.use == "statement" and x.whose and x.keep >= TOLD and not points_back(x.text) and not x.supposed
+    corrects = r.disputed and x.right >= CLAIM
+    return [(third_person(claim_text(x.text)), "told", round(x.keep, 3))] if own and not corrects else []
 
 # %% ../../nbs/mark/04_agents.ipynb #6f8db11b
 def _question(read: Sequence[Read]) -> Iterator[Refined]:
     made = partial(Refined, kind=QUESTION, source="user")
     for earlier, r in zip([None, *read], read):
+        alone, options = {"turns": (r.turn,)}, lists_options(r.message)
         for text, why, p in [told for x in r.said for told in _of_sentence(x, r)] + _wish(r.said):
-            checked = {"turns": _cited(r), "about": r.about} if why == "checked" else {"turns": (r.turn,)}
-            yield made(text=text, reason=why, strength=p, **checked)
+            yield made(text=text, reason=why, strength=p,
+                       **({"turns": _cited(r), "about": r.about} if why == "checked" else alone))
         both = _cited(r, *([earlier.turn] if earlier else []))
         against = _news(r) if r.disputed or r.kind == "retract" else ()     # what is claimed against the last answer
         for text in _chunks(x.claim or claim_text(x.text) for x in against):
-            text, strength = _standing(text, r.about), .9 if r.conceded else .5
-            yield made(text=text, reason="correction", strength=strength, turns=both, about=r.about)
-        options = lists_options(r.message)
+            yield made(text=_standing(text, r.about), reason="correction", strength=.9 if r.conceded else .5,
+                       turns=both, about=r.about)
         passing = _news(r) if not options and (r.opens or not r.kind) else ()    # not the premises of a choice
         for text in _chunks(x.claim for x in passing if x.claim and x.keep >= FACT and not points_back(x.claim)):
-            yield made(text=text, reason="fact", strength=.6, turns=(r.turn,))
-        if options: yield made(text=OPTIONS, reason="inferred", strength=.5, turns=(r.turn,))
+            yield made(text=text, reason="fact", strength=.6, **alone)
+        if options: yield made(text=OPTIONS, reason="inferred", strength=.5, **alone)
 
 # %% ../../nbs/mark/04_agents.ipynb #84d4f797
 def _decisive(r: Read) -> str:
@@ -147,11 +142,11 @@ _EXTRACT = {QUESTION: _question, RESPONSE: _response}
 class EmbeddedAgent:
     "Finds memories for one user offline (ours); `memkit.mark.corrections.CorrectionAgent` finds the shared ones."
     kind: str   # user-question or llm-response
-    recalled: Recalled = none_shown
+
     def extract(self, conversation: Conversation) -> list[Refined]:
         "The memories in the order of their turns, each text once."
         if self.kind not in _EXTRACT: raise ValueError(f"kind must be {' or '.join(_EXTRACT)}, got {self.kind!r}")
-        found, read = {}, read_conversation(conversation, self.recalled)
+        found, read = {}, read_conversation(conversation)
         place = {t: i for i, t in enumerate(conversation.turns)}
         for m in _EXTRACT[self.kind](read):
             key = " ".join(m.text.casefold().split())
@@ -161,11 +156,9 @@ class EmbeddedAgent:
         return list(found.values())
 
 # %% ../../nbs/mark/04_agents.ipynb #362576ac
-def embedded_agents(
-    recalled: Recalled = none_shown,
-) -> tuple[CorrectionAgent, EmbeddedAgent, EmbeddedAgent]:   # in the order of KINDS
+def embedded_agents() -> tuple[CorrectionAgent, EmbeddedAgent, EmbeddedAgent]:   # in the order of KINDS
     "The three agents that work without a language model."
-    return CorrectionAgent(), EmbeddedAgent(QUESTION, recalled), EmbeddedAgent(RESPONSE, recalled)
+    return CorrectionAgent(), EmbeddedAgent(QUESTION), EmbeddedAgent(RESPONSE)
 
 # %% ../../nbs/mark/04_agents.ipynb #704451ff
 _OURS = frozenset(content_stems("user users assistant asked answered checked wants prefers expects accepted form means "
@@ -181,9 +174,8 @@ Reasons: "abbreviation", "term", "format" (how answers shall look), "checked", "
 Reasons: "accepted" (what settled it), "format" (the form that was liked), "inferred".""",
 }
 REASONS = {
-    RESIDUAL: ("correction", "fact", "inferred"),
-    QUESTION: ("abbreviation", "term", "format", "checked", "insisted", "told", "correction", "fact", "inferred"),
-    RESPONSE: ("accepted", "format", "inferred")}
+    RESIDUAL: "correction fact inferred".split(), RESPONSE: "accepted format inferred".split(),
+    QUESTION: "abbreviation term format checked insisted told correction fact inferred".split()}
 
 _RULES = """Rules:
 - Each memory rests on one sentence. Give the number of its turn, who said it ("user" or "assistant"), and copy the sentence into "quote" exactly as it stands.
@@ -214,8 +206,6 @@ _SHOWN = {
         'changed at 0.5 %.", "memory": "With eleven gears a chain is changed at 0.5 %.", "reason": "accepted"}]}')}
 
 # %% ../../nbs/mark/04_agents.ipynb #3163336c
-def _said(number: int, e: Exchange) -> dict: return {"turn": number, "user": e.question, "assistant": e.answer}
-
 def extraction(
     kind: str,                 # one of KINDS
     turns: Sequence[dict],     # {"turn": number, "user": …, "assistant": …}
@@ -254,13 +244,6 @@ _DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n't\
 
 def _denials(text: str) -> int: return len(_DENIAL.findall(text.replace("’", "'")))
 
-# %% ../../nbs/mark/04_agents.ipynb #10f579ff
-def _question_of(exchanges: Sequence[Exchange], place: int) -> int:
-    "The place of the last message up to `place` that asks something; its own where none does."
-    def asks(i: int) -> bool:
-        return any(use_of(c) == "question" for c in load_reader().clauses(exchanges[i].question[:2000]))
-    return next((i for i in range(place, max(-1, place - 8), -1) if asks(i)), place)
-
 # %% ../../nbs/mark/04_agents.ipynb #cd2bbc37
 def _inferred(listed: ListedMemory, quoted: str, cited: Sequence[Exchange]) -> bool:
     "Does a memory say more than its speaker did? Raises `ValueError` where it says what nobody did."
@@ -293,7 +276,9 @@ def checked_memory(
 ) -> Refined:
     "A listed memory with what it can be traced to. Raises `ValueError` that says what is wrong with it."
     quoted, said, place = _listed_in(listed, kind, conversation), conversation.exchanges, listed.turn - 1
-    asked = _question_of(said, place)
+    def asks(i: int) -> bool:
+        return any(use_of(c) == "question" for c in load_reader().clauses(said[i].question[:2000]))
+    asked = next((i for i in range(place, max(-1, place - 8), -1) if asks(i)), place)   # the last message that asks
     cited = [said[i] for i in sorted({asked, max(0, place - 1), place})]
     inferred = _inferred(listed, quoted, cited)
     question = said[asked].question[:2000]
@@ -309,13 +294,11 @@ def conversation_pieces(
     budget: int,                  # tokens that a piece's turns may cost
     count: Callable[[str], int],  # tokens of a text
 ) -> list[list[dict]]:            # each: {"turn": number, "user": …, "assistant": …}
-    """A conversation in pieces that fit; an exchange that is too long alone is shortened (ours). Raises `ValueError`
-    for a budget below 64."""
-    if budget < 64: raise ValueError(f"a piece needs 64 tokens, got {budget}; take a model with a larger window")
+    "A conversation in pieces that fit; an exchange that is too long alone is shortened (ours)."
     cost = lambda turn: count(json.dumps(turn, ensure_ascii=False))
     out, used = [[]], 0
     for number, e in enumerate(conversation.exchanges, 1):
-        turn = _said(number, e)
+        turn = {"turn": number, "user": e.question, "assistant": e.answer}
         if cost(turn) > budget//2:
             turn |= {side: shorten(turn[side], budget//6, count) for side in ("user", "assistant") if turn[side]}
         if out[-1] and used + cost(turn) > budget:
@@ -334,7 +317,6 @@ class PromptedAgent:
     ours). An answer that can't be used is sent back once."""
     kind: str                  # one of KINDS
     model: LanguageModel
-    recalled: Recalled = none_shown
 
 # %% ../../nbs/mark/04_agents.ipynb #5a1f07b6
 @patch
@@ -344,12 +326,10 @@ def extract(
 ) -> list[Refined]:
     "The memories in the order of their turns, each text once; raises `RefinedAgentError`, and what a server raises."
     asks = self.model.count_tokens(self.model.render(extraction(self.kind, [])))
-    free = self.model.context - ANSWER - asks - 32
-    # the other half is for what is sent back
-    try: parts = conversation_pieces(conversation, free//2, self.model.count_tokens)
-    except ValueError as e: raise self._error(str(e)) from e
+    budget = (self.model.context - ANSWER - asks - 32)//2     # the other half is for what is sent back
+    if budget < 64: raise self._error(f"a piece needs 64 tokens, got {budget}; take a model with a larger window")
     found: dict[str, Refined] = {}
-    for part in parts:
+    for part in conversation_pieces(conversation, budget, self.model.count_tokens):
         for m in self._ask(part, conversation): found.setdefault(" ".join(m.text.casefold().split()), m)
     place = {t: i for i, t in enumerate(conversation.turns)}
     return sorted(found.values(), key=lambda m: place[m.turns[-1]])
@@ -383,15 +363,15 @@ def _error(self: PromptedAgent, problem: str) -> RefinedAgentError:
 @patch
 def _barred(self: PromptedAgent, m: Refined, conversation: Conversation) -> bool:
     "Is it an instruction, personal and for everybody, made up, or something the prompt had shown?"
-    shared, said = self.kind == RESIDUAL, " ".join(e.question for e in conversation.exchanges if e.turn in m.turns)
+    cited = [e for e in conversation.exchanges if e.turn in m.turns]
+    shared, said = self.kind == RESIDUAL, " ".join(e.question for e in cited)
     if m.source == "assistant" and (shared or is_personal(m.text)) and not is_backed(m.text, said): return True
-    shown = [s for t in m.turns for text in self.recalled(t) for _, s in chat_sentences(text)]
+    shown = [s for e in cited for text in e.shown for _, s in chat_sentences(text)]
     return gives_orders(m.text) or shared and is_personal(m.text) or echoes(m.text, shown)
 
 # %% ../../nbs/mark/04_agents.ipynb #a5549433
 def prompted_agents(
     model: LanguageModel,
-    recalled: Recalled = none_shown,
 ) -> tuple[PromptedAgent, PromptedAgent, PromptedAgent]:   # in the order of KINDS
     "The three agents over one model."
-    return tuple(PromptedAgent(kind=kind, model=model, recalled=recalled) for kind in KINDS)
+    return tuple(PromptedAgent(kind=kind, model=model) for kind in KINDS)

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'ORDER', 'WISH', 'WISHES', 'DISPUTE',
-           'SAME', 'WORK', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'pieces_of', 'MarkAssistant',
-           'disagreement']
+           'SAME', 'WORK', 'PAUSE', 'READ', 'MarkSettings', 'assemble', 'shown_text', 'MarkAssistant', 'disagreement']
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
@@ -86,19 +85,18 @@ ORDER = {KNOWLEDGE: ("document", RESIDUAL, QUESTION, RESPONSE), MEMORY: (RESIDUA
 # %% ../../nbs/mark/11_assistant.ipynb #70865b17
 def assemble(
     question: str,
+    pieces: Sequence[Piece],
     first: str = KNOWLEDGE,   # one of MODES
-) -> Callable[[Sequence[Piece]], list[Message]]:
+) -> list[Message]:
     """Instructions, the last rounds, then the question with knowledge and memories below it, where the answer begins
     (MARK §1.2; wording: ours)."""
-    def messages(pieces: Sequence[Piece]) -> list[Message]:
-        names = [n for n in ORDER[first][::-1] if any(p.name == n for p in pieces)]
-        blocks = ["\n".join([HEADINGS[n], *(p.text for p in pieces if p.name == n)]) for n in names]
-        # without both parts the rule would only confuse
-        rule = [RULES[first]] if "document" in names and len(names) > 1 else []
-        asked = "\n\n".join([question, *blocks, USING]) if blocks else question
-        system = Message(role="system", text=" ".join([INSTRUCTIONS, *rule]))
-        return [system, *rounds_as_messages(pieces), Message(role="user", text=asked)]
-    return messages
+    names = [n for n in ORDER[first][::-1] if any(p.name == n for p in pieces)]
+    blocks = ["\n".join([HEADINGS[n], *(p.text for p in pieces if p.name == n)]) for n in names]
+    # without both parts the rule would only confuse
+    rule = [RULES[first]] if "document" in names and len(names) > 1 else []
+    asked = "\n\n".join([question, *blocks, USING]) if blocks else question
+    system = Message(role="system", text=" ".join([INSTRUCTIONS, *rule]))
+    return [system, *rounds_as_messages(pieces), Message(role="user", text=asked)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #fd8c3c1a
 WISH = "wish"   # the source of what a prompt shows because it is a standing wish
@@ -111,27 +109,12 @@ def shown_text(
     alone = not about or m.kind != RESIDUAL or m.text.startswith(about)
     return m.text if alone else f"{about.rstrip(' :?-.')}: {m.text}"
 
-# %% ../../nbs/mark/11_assistant.ipynb #26ac0dc9
-def pieces_of(
-    hits: Sequence[Hit],          # memories, one of each kind at most, and documents, best first
-    settings: MarkSettings,
-    count: Callable[[str], int],  # tokens of a text
-) -> list[Piece]:                 # named document, or by the kind of the memory
-    "What a prompt may show, each on one line, in the order in which it is filled."
-    found, order = [], ORDER[settings.first]
-    for hit in hits:
-        if isinstance(hit.item, Document): name, text, most = "document", hit.item.text, settings.document_tokens
-        else:   # a wish stands where it says how to answer
-            name = RESPONSE if hit.source == WISH else hit.item.kind
-            text, most = shown_text(hit.item), settings.memory_tokens
-        if line := " ".join(shorten(text, most, count).split()): found.append(Piece(name=name, text=line, hit=hit))
-    return sorted(found, key=lambda p: order.index(p.name))
-
 # %% ../../nbs/mark/11_assistant.ipynb #4fddd0c4
 class MarkAssistant(Assistant):
     "An assistant with MARK's refined memory (MARK §1.2)."
     name, about = "mark", "what experts correct is kept for their colleagues (MARK)"
     Settings, instructions, kinds, revises = MarkSettings, INSTRUCTIONS, KINDS, True
+    contributed = Contributed   # the residual memories belong to all (MARK Figure 1, footnote)
 
     def __init__(
         self,
@@ -142,15 +125,13 @@ class MarkAssistant(Assistant):
         settings: MarkSettings | None = None,
         # of a user: region, department, purpose, …
         attributes_of: Callable[[str], Mapping[str, str]] = lambda user: {},
-        # filled here: what each turn's prompt showed, so that agents don't learn it again
-        shown: dict[str, tuple[str, ...]] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ):
         if search.store is not builder.store:
             raise ValueError("search and builder must share one store, or what is built is never found")
         super().__init__(search.store, model, settings, clock, documents)
         self.search, self.builder, self.attributes_of = search, builder, attributes_of
-        self.shown = {} if shown is None else shown
+        self.shown: dict[str, tuple[str, ...]] = {}   # what each turn's prompt showed, so that it isn't learned again
 
 # %% ../../nbs/mark/11_assistant.ipynb #cbd66280
 @patch
@@ -187,12 +168,18 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
 # %% ../../nbs/mark/11_assistant.ipynb #038a0c87
 @patch
 def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
-    "The last rounds, then knowledge and the memories of each kind; in a dispute, with who says so."
-    found = pieces_of([c.hit for c in turn.considered if c.shown], self.settings, self.model.count_tokens)
-    who = turn.extra.get("sides", {})
-    told = [replace(p, text=f"{p.text} ({who[p.hit.item.id]} {_say(who[p.hit.item.id])} so)")
-            if isinstance(p.hit.item, Memory) and p.hit.item.id in who else p for p in found]
-    return [*rounds_said(self, turn), *told]
+    """The last rounds, then knowledge and the memories of each kind, each on one line, in the order in which the prompt
+    is filled; in a dispute, with who says so."""
+    s, who, found = self.settings, turn.extra.get("sides", {}), []
+    for hit in (c.hit for c in turn.considered if c.shown):
+        if isinstance(hit.item, Document): name, text, most = "document", hit.item.text, s.document_tokens
+        else:   # a wish stands where it says how to answer
+            name = RESPONSE if hit.source == WISH else hit.item.kind
+            text, most = shown_text(hit.item), s.memory_tokens
+        line = " ".join(shorten(text, most, self.model.count_tokens).split())
+        says = who.get(hit.item.id) if name != "document" else None
+        if line: found.append(Piece(name=name, text=f"{line} ({says} {_say(says)} so)" if says else line, hit=hit))
+    return [*rounds_said(self, turn), *sorted(found, key=lambda p: ORDER[s.first].index(p.name))]
 
 # %% ../../nbs/mark/11_assistant.ipynb #23e68507
 DISPUTE = "dispute"   # the source of what is shown because it is the other side of a dispute
@@ -304,7 +291,7 @@ def kept_words(self: MarkAssistant, turn: Turn) -> tuple[str, str]:
 @patch
 def messages(self: MarkAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
     "The question with knowledge and memories below it."
-    return assemble(turn.text, self.settings.first)(kept)
+    return assemble(turn.text, kept, self.settings.first)
 
 @patch
 def explain(self: MarkAssistant, turn: Turn) -> str:
@@ -355,27 +342,24 @@ def finish(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport]
     return self.queue.submit(user, self.queue.leave(user, "read", session=session, seconds=0))
 
 # %% ../../nbs/mark/11_assistant.ipynb #659e2b20
-@patch
-def work_off(self: MarkAssistant, job: "Job", offline: bool) -> BuildReport | None:
-    "Read a session, with the embedded agents where `offline`. None where nothing is left of it. Raises `BuildError`."
-    if not self.store.turns(job.user, job.session): return None
-    report = self.read_session(job.user, job.session, self.offline_builder() if offline else self.builder)
-    for t in self.store.turns(job.user, job.session): self.shown.pop(t.id, None)
-    self.keep_up(job.user)
-    return report
-
-# %% ../../nbs/mark/11_assistant.ipynb #25702202
 READ = "mark: sessions read"   # the key of the domain's state
 
 @patch
-def keep_up(self: MarkAssistant, user: str):
-    """Maintenance in the domain and for this user, after every so many sessions (ours; MARK, appendix 1 doesn't say
-    when)."""
-    if not self.settings.upkeep: return
-    with self.store.transaction(DOMAIN):
-        n = self.store.state(DOMAIN, READ, 0) + 1
-        self.store.set_state(DOMAIN, READ, n)
-    if n % self.settings.upkeep == 0: self.maintain([user])
+def work_off(self: MarkAssistant, job: "Job", offline: bool) -> BuildReport | None:
+    """Read a session, with agents that ask no model where `offline`; after every so many sessions, maintenance in the
+    domain and for this user (ours; MARK, appendix 1 doesn't say when). None where nothing is left of the session.
+    Raises `BuildError`."""
+    if not self.store.turns(job.user, job.session): return None
+    builder, upkeep = copy(self.builder), self.settings.upkeep
+    if offline: builder.agents = embedded_agents()
+    report = self.read_session(job.user, job.session, builder)
+    for t in self.store.turns(job.user, job.session): self.shown.pop(t.id, None)
+    if upkeep:
+        with self.store.transaction(DOMAIN):
+            n = self.store.state(DOMAIN, READ, 0) + 1
+            self.store.set_state(DOMAIN, READ, n)
+        if n % upkeep == 0: self.maintain([job.user])
+    return report
 
 # %% ../../nbs/mark/11_assistant.ipynb #727f2d67
 @patch
@@ -394,17 +378,10 @@ def read_session(self: MarkAssistant, user: str, session: str, builder: Builder)
     if missing:
         for t in self.turns(user, session):
             if t.id in missing: self.shown[t.id] = _as_true(t)
-    said = conversation_of(self.store, user, session, self.settings.agent, self.meet(user))
-    return builder.build(said)
+    return builder.build(
+        conversation_of(self.store, user, session, self.settings.agent, self.meet(user), self.shown))
 
 # %% ../../nbs/mark/11_assistant.ipynb #933b4382
-@patch
-def offline_builder(self: MarkAssistant) -> Builder:
-    "A builder like this assistant's, whose agents ask no model."
-    builder = copy(self.builder)
-    builder.agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
-    return builder
-
 @patch(as_prop=True)
 def learns_later(self: MarkAssistant) -> bool:
     "Do the agents ask a model, so that no turn waits for what an earlier session has left?"
@@ -431,11 +408,6 @@ def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
     footnote). An answer may also show the other side of a dispute about one of them, which isn't in force."""
     caller = self.caller(user)
     return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and self.search.sees(caller, m)]
-
-@patch
-def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
-    "`shared_memories`, by the paper's word for whom they belong to (MARK Figure 1)."
-    return self.shared_memories(user)
 
 # %% ../../nbs/mark/11_assistant.ipynb #bb18fccb
 @patch
@@ -499,12 +471,6 @@ def embedders(self: MarkAssistant) -> list:
     "Those of the search and of the builder."
     return [self.search.embedder, self.builder.embedder]
 
-# %% ../../nbs/mark/11_assistant.ipynb #b70eb706
-@patch(cls_method=True)
-def contributed(cls: MarkAssistant, alias: str, turns, embedders) -> Contributed:
-    "The residual memories belong to all (MARK Figure 1, footnote)."
-    return Contributed(alias, turns, embedders)
-
 # %% ../../nbs/mark/11_assistant.ipynb #251219a6
 @patch
 def forget(self: MarkAssistant, user: str, ids=None, turns=None) -> Receipt:
@@ -529,13 +495,11 @@ def open(
 ) -> MarkAssistant:
     "MARK's assistant, put together from its parts (MARK §1.2)."
     encoder, s = Remembered(p.embedder), settings or cls.Settings()
-    shown: dict[str, tuple[str, ...]] = {}
-    recalled = lambda turn: shown.get(turn, ())     # what a turn's prompt showed isn't learned again
-    agents = prompted_agents(p.model, recalled) if prompted or p.prompted else embedded_agents(recalled)
+    agents = prompted_agents(p.model) if prompted or p.prompted else embedded_agents()
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
     for user, role in (roles or {}).items(): know(p.store, user, role)
     waits = Quarantine(load_gate() if s.gate else None, s.contributors)
     builder = Builder(p.store, encoder, agents, quorum=QuorumSettings(), clock=p.clock, quarantine=waits)
     searcher = RefinedSearch(p.store, encoder, search or SearchSettings(), rules, clock=p.clock)
-    return cls(p.model, searcher, builder, found, settings, attributes_of or (lambda user: {}), shown, p.clock)
+    return cls(p.model, searcher, builder, found, settings, attributes_of or (lambda user: {}), p.clock)

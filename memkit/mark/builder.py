@@ -11,6 +11,7 @@ __all__ = ['HELD', 'LONGEST', 'MOST', 'said_by', 'left_of', 'rebuilt', 'Contribu
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -55,12 +56,11 @@ def left_of(
 def rebuilt(
     memory: Memory,
     sources: list[dict[str, Any]],   # what remains, at least one
-) -> tuple[Memory, str]:             # the memory, and the text it is found by
+) -> Memory:
     "The memory from the remaining sources: a user's words before the assistant's, otherwise in their order."
     first = next((s for s in sources if s["source"] == "user"), sources[0])
     own = {name: first[name] for name in ("reason", "about", "strength", "agent")}
-    memory = replace(memory, text=first["text"], meta=with_sources({**memory.meta, **own}, sources))
-    return memory, memory_text(memory)
+    return replace(memory, text=first["text"], meta=with_sources({**memory.meta, **own}, sources))
 
 # %% ../../nbs/mark/06_builder.ipynb #963b962d
 def _vector(encoder: str, text: str, at_hand: Iterable[Embedder]) -> bytes | None:
@@ -88,8 +88,8 @@ class Contributed:
         there, found = [m for m in there if m.meta.get("sources")], {}
         while (more := self._found(there, found, shown)) != found: found = more
         lost = [(m, found[m.id], [s for s in sources_of(m) if s not in found[m.id]]) for m in there if m.id in found]
-        rest = [(m, *rebuilt(m, left)) for m, _, left in lost if left]
-        new = tuple((m, now, _vector(encoders[m.id], by, self.embedders)) for m, now, by in rest)
+        rest = [(m, rebuilt(m, left)) for m, _, left in lost if left]
+        new = tuple((m, now, _vector(encoders[m.id], memory_text(now), self.embedders)) for m, now in rest)
         bare = ", ".join(sorted({encoders[m.id] for m, _, vector in new if encoders[m.id] and vector is None}))
         why = f"{bare} isn't here, so they have none and aren't found until they are said again" if bare else ""
         return Shared(gone=tuple(m.id for m, _, left in lost if not left), rebuilt=new, why=why,
@@ -150,8 +150,8 @@ def take_back_turns(
             record = record_of(store.events(owner, [m.id]), m.id)
             if not left and any(r.outcome and r.by != by for r in record): continue    # somebody else called it right
             if left:
-                new, found_by = rebuilt(m, left)
-                vector = embedder.embed([found_by])[0]
+                new = rebuilt(m, left)
+                vector = embedder.embed([memory_text(new)])[0]
                 store.rewrite(owner, [new], "one who said it took it back", {m.id: vector}, at=now)
             else: _drop(store, embedder, owner, m, by, now)
             out.append(m.id)
@@ -169,7 +169,7 @@ class Held:
     at: datetime               # when they were said
     why: Mapping[str, float]   # what the gate found: kind -> probability; empty: it waits for more people
 
-# %% ../../nbs/mark/06_builder.ipynb #b0f31353
+# %% ../../nbs/mark/06_builder.ipynb #c7507448
 def held_back(
     p: Resolution,                  # in the domain's transaction
     r: Refined,
@@ -258,14 +258,6 @@ def _same(r: Refined, olds: Sequence[Memory], embedder: Embedder) -> list[Memory
     told = relations(r, olds, embedder) if olds else []
     return [m for m, relation in zip(olds, told) if relation.kind == "duplicate"]
 
-# %% ../../nbs/mark/06_builder.ipynb #14a62263
-def _agreeing(m: Memory, waiting: Iterable[Memory], embedder: Embedder, settings: BuilderSettings) -> list[Memory]:
-    "`m` and the waiting memories that say the same, oldest first."
-    alike = [o for o in waiting if o.id != m.id and o.meta["metadata"] == m.meta["metadata"]]
-    v, *vectors = embedder.embed([memory_text(o) for o in (m, *alike)])
-    near = [o for o, w in zip(alike, vectors) if float(v @ w) >= settings.floor]
-    return sorted([m, *_same(_as_refined(m), near, embedder)], key=lambda o: o.id)
-
 # %% ../../nbs/mark/06_builder.ipynb #6ae41e24
 def confirmed(
     store: "MemoryStore",
@@ -278,7 +270,10 @@ def confirmed(
     out, waiting = [], {m.id: m for m in store.list(DOMAIN, kind=HELD) if not m.meta["held"]}
     while waiting:
         m = waiting[max(waiting)]
-        said = _agreeing(m, waiting.values(), embedder, settings)
+        alike = [o for o in waiting.values() if o.id != m.id and o.meta["metadata"] == m.meta["metadata"]]
+        v, *vectors = embedder.embed([memory_text(o) for o in (m, *alike)])
+        near = [o for o, w in zip(alike, vectors) if float(v @ w) >= settings.floor]
+        said = sorted([m, *_same(_as_refined(m), near, embedder)], key=lambda o: o.id)
         enough = len({o.meta["sources"][0]["by"] for o in said}) >= q.contributors
         for o in said if enough else (m,):
             if enough: out += release(store, embedder, o.id, settings=settings)
@@ -314,14 +309,12 @@ def extracted(
     told = f"the {agent.kind} agent ({type(agent).__name__}), conversation {conversation.id}"
     try: found = list(agent.extract(conversation) or ())
     except Exception as e: raise BuildError(f"{told}: it failed with {type(e).__name__}; nothing was stored") from e
-    if len(found) > MOST*len(conversation.exchanges):
-        raise BuildError(f"{told}: it returned {len(found):,} memories; {MOST} an exchange are allowed")
-    for r in found:
-        ours = isinstance(r, Refined) and r.kind == agent.kind and set(r.turns) <= set(conversation.turns)
-        wanted = f"Refined of the kind {agent.kind!r} whose turns are this conversation's"
-        if not ours: raise BuildError(f"{told}: it returned something else than memories of its kind: give {wanted}")
-        if (n := len(r.text) + len(r.about)) > LONGEST:
-            raise BuildError(f"{told}: it returned a memory of {n:,} characters; {LONGEST:,} are allowed")
+    def fits(r: Any) -> bool:
+        return (isinstance(r, Refined) and r.kind == agent.kind and set(r.turns) <= set(conversation.turns)
+                and len(r.text) + len(r.about) <= LONGEST)
+    if len(found) > MOST*len(conversation.exchanges) or not all(map(fits, found)):
+        raise BuildError(f"{told}: give Refined of the kind {agent.kind!r} whose turns are this conversation's, of "
+                         f"{LONGEST:,} characters at most, and {MOST} an exchange at most; nothing was stored")
     return found
 
 # %% ../../nbs/mark/06_builder.ipynb #d07cb1a8
@@ -336,13 +329,8 @@ class BuildReport:
         "The steps of one kind: added, merged, superseded or dropped."
         return tuple(s for s in self.steps if s.what == what)
 
-    @property
-    def touched(self) -> list[int]:
-        "The memories that were added, merged or superseded."
-        return [s.memory for s in self.steps if s.what != "dropped"]
-
 # %% ../../nbs/mark/06_builder.ipynb #92f35ae3
-def _read_key(session: str) -> str: return f"mark: read of {session}"
+_READ = "mark: read of {}"   # the key of an owner's state, with the session
 
 def turns_read(
     store: "MemoryStore",
@@ -350,7 +338,7 @@ def turns_read(
     session: str,
 ) -> tuple[str, ...]:   # in the order they were read
     "The turns of a session from which this owner's memories were built."
-    return tuple(store.state(owner, _read_key(session), []))
+    return tuple(store.state(owner, _READ.format(session), []))
 
 # %% ../../nbs/mark/06_builder.ipynb #1842fe16
 class Builder:
@@ -401,7 +389,7 @@ def _write(self: Builder, owner: str, conversation: Conversation, found: Sequenc
             if r.reason == RETRACTION: continue
             if set(r.turns) <= set(read): p.tell("dropped", r.kind, None, "from turns that were built before")
             elif owner != DOMAIN or not self.quarantine.keeps(p, r, vector): resolve(p, r, vector)
-        store.set_state(owner, _read_key(conversation.id), [*read, *new])
+        store.set_state(owner, _READ.format(conversation.id), [*read, *new])
     return p.steps
 
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa
@@ -419,14 +407,10 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     found = [r for agent in self.agents for r in extracted(agent, conversation)]
     parts = self._written(conversation, owners, found)
     taken_back(store, conversation, found)
-    released = confirmed(store, self.embedder, self.quarantine, self.settings)
-    report = BuildReport(conversation.id, (*(s for part in parts for s in part), *released), repeated=not parts)
-    steps = [*report.steps]
-    for c in settle(store, self.embedder, report.touched, self.quorum) if self.quorum else ():
-        again = f"memory {c.again} once more, by votes"
-        if c.again: steps.append(ResolutionStep("added", RESIDUAL, c.memory, None, again))
-        steps += [ResolutionStep("superseded", RESIDUAL, old, c.memory, c.reason) for old in c.gave_way]
-    return replace(report, steps=tuple(steps))
+    steps = [*chain(*parts), *confirmed(store, self.embedder, self.quarantine, self.settings)]
+    if self.quorum:
+        steps += settle(store, self.embedder, [s.memory for s in steps if s.what != "dropped"], self.quorum)
+    return BuildReport(conversation.id, tuple(steps), repeated=not parts)
 
 # %% ../../nbs/mark/06_builder.ipynb #36b50b06
 @patch

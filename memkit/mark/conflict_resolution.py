@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'BuilderSettings', 'other_answer', 'compared',
            'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta',
-           'joined_sources', 'ConflictSide', 'contest', 'claim_of', 'carry_over', 'once_more', 'ResolutionStep',
-           'said_at', 'Resolution', 'nearest', 'resolve']
+           'joined_sources', 'ConflictSide', 'contest', 'claim_of', 'once_more', 'ResolutionStep', 'said_at',
+           'Resolution', 'nearest', 'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -152,6 +152,8 @@ def _by_rules(new: Refined, claim: str, shown: bool, old: str, r: Relation, aske
     return Relation("contradiction", 1., why) if why else replace(r, kind="unrelated")
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #b7521383
+_OWN = ("source", "reason", "about", "strength")   # what a memory and its sources keep of what an agent found
+
 def source_of(
     refined: Refined,
     conversation: Conversation,
@@ -161,18 +163,16 @@ def source_of(
     "One source of a stored memory, with its own words."
     return {
         "by": by, "session": conversation.id, "turns": list(refined.turns), "at": at.isoformat(),
-        "agent": conversation.agent, "source": refined.source, "reason": refined.reason, "text": refined.text,
-        "about": refined.about, "strength": refined.strength}
+        "agent": conversation.agent, "text": refined.text, **{name: getattr(refined, name) for name in _OWN}}
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #7500127f
 def sources_of(
     memory: Memory,
 ) -> list[dict[str, Any]]:
     "A stored memory's sources; missing fields come from the memory."
-    defaults = {"source": "user", "reason": "", "about": "", "strength": 1., "agent": "assistant"}
-    whole = {"text": memory.text, "at": memory.at.isoformat()}
-    whole |= {name: memory.meta.get(name, default) for name, default in defaults.items()}
-    return [{**whole, **s} for s in memory.meta.get("sources", [])]
+    whole = {"source": "user", "reason": "", "about": "", "strength": 1., "agent": "assistant"}
+    whole |= {name: memory.meta[name] for name in whole if name in memory.meta}
+    return [{**whole, "text": memory.text, "at": memory.at.isoformat(), **s} for s in memory.meta.get("sources", [])]
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #9f77b3eb
 def with_sources(
@@ -193,9 +193,9 @@ def new_meta(
     at: datetime,
 ) -> dict[str, Any]:
     "What a new memory keeps beside its columns."
-    own = {name: getattr(refined, name) for name in ("source", "reason", "about", "strength")}
-    meta = {"agent": conversation.agent, "metadata": dict(conversation.metadata), **own}
-    return with_sources(meta, [source_of(refined, conversation, by, at)])
+    source = source_of(refined, conversation, by, at)
+    meta = {"metadata": dict(conversation.metadata), **{name: source[name] for name in ("agent", *_OWN)}}
+    return with_sources(meta, [source])
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #30cb82cc
 def joined_sources(
@@ -256,21 +256,6 @@ def claim_of(
         "user" if confirmed else memory.meta["source"], frozenset(said | confirmed),
         replay((r.outcome for r in record), settings).score, feedback_score(memory.correct, memory.incorrect), last)
 
-# %% ../../nbs/mark/07_conflict_resolution.ipynb #983b55ab
-def carry_over(
-    store: "MemoryStore",
-    owner: str,
-    old: int,   # a memory whose record is copied
-    new: int,   # to this one, which has none
-):
-    "Copy a memory's record: the events and the counts."
-    was = store.get(owner, old)
-    more = {name: n for name in ("recalls", "correct", "incorrect") if (n := getattr(was, name))}
-    with store.transaction(owner):
-        if more: store.count(owner, new, **more, reason=f"the record of memory {old}")
-        for e in store.events(owner, [old], [INJECTED, JUDGED, CLASSIFIED]):
-            store.log(owner, [{"kind": e.kind, "memory": new, "reason": e.reason, "data": e.data}], e.at)
-
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #a7e02a73
 def once_more(
     store: "MemoryStore",
@@ -281,10 +266,14 @@ def once_more(
     meta: Mapping[str, Any],
     why: str,
 ) -> Memory:
-    "A memory's words again, as a new row with the old record."
-    vector = embedder.embed([memory_text(old)])[0]
+    "A memory's words again, as a new row with the old record: its events and counts."
+    was, vector = store.get(owner, old.id), embedder.embed([memory_text(old)])[0]
     new = store.add(owner, old.text, vector, old.kind, at, old.turns, meta, why, embedder.name)
-    carry_over(store, owner, old.id, new.id)
+    counts = {name: n for name in ("recalls", "correct", "incorrect") if (n := getattr(was, name))}
+    with store.transaction(owner):
+        if counts: store.count(owner, new.id, **counts, reason=f"the record of memory {old.id}")
+        for e in store.events(owner, [old.id], [INJECTED, JUDGED, CLASSIFIED]):
+            store.log(owner, [{"kind": e.kind, "memory": new.id, "reason": e.reason, "data": e.data}], e.at)
     return new
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #cc10cae9
@@ -304,11 +293,8 @@ def said_at(
 ) -> dict[str, datetime]:   # by turn
     """When each turn was said, where a clock may have been wrong (ours): no earlier than what was said before it, and
     not in the future."""
-    out, latest = {}, None
-    for e in conversation.exchanges:
-        latest = e.at if latest is None else max(latest, e.at)
-        out[e.turn] = min(latest, now)
-    return out
+    latest = accumulate((e.at for e in conversation.exchanges), max)
+    return {turn: min(at, now) for turn, at in zip(conversation.turns, latest)}
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #538eb3e9
 class Resolution:
@@ -382,20 +368,19 @@ def resolve(
     found = list(zip(olds, relations(r, olds, p.embedder, _shown(p, r, olds))))
     if same := _duplicate(found): return p.tell("merged", r.kind, _merge(p, *same, r).id, same[1].reason)
     lost = p.losers({m.id for m in olds}, r.kind)
-    again = _duplicate(list(zip(lost, relations(r, lost, p.embedder))))
-    if again: return _try_again(p, *again, r)
+    if again := _duplicate(zip(lost, relations(r, lost, p.embedder))): return _try_again(p, *again, r)
     foes = [m for m, rel in sorted(found, key=lambda f: -f[1].probability) if rel.kind == "contradiction"]
     at, cited = p.when(r), () if p.owner == DOMAIN else r.turns
     meta = new_meta(r, p.talk, p.name, at)
     new = p.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, r.reason, p.embedder.name)
-    results = _contests(p, new, foes) if foes else []
+    results = _contests(p, new, foes)
     for m, won, why in results:
         if not won: return _supersede(p, r.kind, new.id, m.id, why)     # the first that beats it
     for m, _, why in results: _supersede(p, r.kind, m.id, new.id, why)
     p.tell("added", r.kind, new.id, f"new: {r.reason}")
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #db37e910
-def _duplicate(found: Sequence[tuple[Memory, Relation]]) -> tuple[Memory, Relation] | None:
+def _duplicate(found: Iterable[tuple[Memory, Relation]]) -> tuple[Memory, Relation] | None:
     return max((f for f in found if f[1].kind == "duplicate"), key=lambda f: f[1].probability, default=None)
 
 def _shown(p: Resolution, r: Refined, olds: Sequence[Memory]) -> set[int]:

@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['CLAIM', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
-           'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'Recalled', 'BACK', 'MAYBE', 'HARM',
-           'PERSON', 'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED',
-           'CLASSIFIED', 'SAID_AGAIN', 'LABELS', 'use_of', 'wishing', 'about_whom', 'of_nobody', 'is_personal',
-           'CorrectionSentence', 'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply',
-           'is_backed', 'backed', 'Heard', 'heard', 'Read', 'none_shown', 'read_conversation', 'OpenQuestion', 'topics',
-           'claims_of', 'standalone', 'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent',
-           'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again',
-           'classification_of', 'classify']
+           'FIRST_PERSON', 'LEAST', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON',
+           'NOTE', 'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'UNFIT', 'NEVER', 'INJECTED', 'JUDGED', 'CLASSIFIED',
+           'SAID_AGAIN', 'LABELS', 'use_of', 'about_whom', 'of_nobody', 'is_personal', 'CorrectionSentence',
+           'read_sentences', 'assistants_words', 'says_nothing', 'is_refused', 'read_reply', 'is_backed', 'backed',
+           'Heard', 'heard', 'Read', 'read_conversation', 'OpenQuestion', 'topics', 'topic_question', 'identifies',
+           'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of',
+           'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -47,9 +46,9 @@ LONGEST = 600                   # characters of one memory
 READ, REPLY = 20_000, 4000      # characters of a message that are read, and of one read as a reply
 
 # %% ../../nbs/mark/05_corrections.ipynb #261f480a
-SMALL = ("chats", "jokes", "retracts")   # acts of clauses without information
+SMALL = "chats jokes retracts".split()   # acts of clauses without information
 EMPTY = ("agrees", "nothing")            # uses without information
-WISHED = ("wishes", "requests", "states", "corrects", "adds", "partly")
+WISHED = "wishes requests states corrects adds partly".split()
 
 def use_of(
     c: Clause,
@@ -60,14 +59,6 @@ def use_of(
     if c.act.startswith("asks") or c.act == "requests": return "question"
     if c.act == "confirms": return "agrees"
     return "nothing" if c.act in SMALL or not content_stems(c.text) else "statement"
-
-# %% ../../nbs/mark/05_corrections.ipynb #e787373d
-def wishing(
-    c: Clause,
-) -> float:   # 0..1
-    "The probability that a clause asks for a style of answers."
-    asked = sum(c.shares["act"].get(a, 0.) for a in ("wishes", "requests"))
-    return asked*c.shares["attribute"].get("style", 0.)
 
 # %% ../../nbs/mark/05_corrections.ipynb #fc039ff1
 TITLE = re.compile(r"\b(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herr|Frau|Sir|Lady)\.? [A-Z]\w+")
@@ -116,24 +107,19 @@ class CorrectionSentence:
 # %% ../../nbs/mark/05_corrections.ipynb #854a7227
 LEAST = 3   # words of a part of a sentence that is kept by itself
 
-def _split(clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
-    "Neighbouring clauses of one use, statements about a person apart; short parts stay together."
-    def grouped(key: Callable) -> list: return [(use_of(g[0]), g) for g in (list(g) for _, g in groupby(clauses, key))]
-    apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(about_whom(c.text, [c]))))
-    short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
-    return grouped(use_of) if short else apart
-
-def _parts(sentence: str, clauses: Sequence[Clause]) -> list[CorrectionSentence]:
-    "The sentence, or its parts where their uses differ or only some are about a person."
-    groups, out = _split(clauses), []
-    for use, own in groups:
-        text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
+def _parts(sentence: str, clauses: Sequence[Clause]) -> Iterator[CorrectionSentence]:
+    "The sentence, or its parts where their uses differ or only some are about a person; short parts stay together."
+    def grouped(key: Callable) -> list: return [list(g) for _, g in groupby(clauses, key)]
+    groups = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(about_whom(c.text, [c]))))
+    if any(sum(len(c.text.split()) for c in own) < LEAST for own in groups): groups = grouped(use_of)
+    for own in groups:
+        use, text = use_of(own[0]), sentence if len(groups) == 1 else " ".join(c.text for c in own)
         about = about_whom(text, own)
-        claim = claim_text(text) if use == "statement" and not about else ""
-        supposed = all(c.certainty == "hypothesis" for c in own)
-        keep, wish = max(c.keep for c in own), max(map(wishing, own))
-        out.append(CorrectionSentence(text, use, about, claim, keep=keep, wish=wish, supposed=supposed))
-    return out
+        wishes = (sum(c.shares["act"].get(a, 0.) for a in ("wishes", "requests"))*c.shares["attribute"].get("style", 0.)
+                  for c in own)
+        yield CorrectionSentence(
+            text, use, about, claim_text(text) if use == "statement" and not about else "", max(c.keep for c in own),
+            wish=max(wishes), supposed=all(c.certainty == "hypothesis" for c in own))
 
 # %% ../../nbs/mark/05_corrections.ipynb #c200484a
 def read_sentences(
@@ -213,7 +199,6 @@ def is_backed(
     if numbers(text) - numbers(said) or not all(_holds(there, content_stems(names))): return False
     words = set(content_stems(text))
     return sum(_holds(there, words)) >= BACKED*len(words)
-
 
 # %% ../../nbs/mark/05_corrections.ipynb #5a1d0c34
 def backed(
@@ -353,32 +338,23 @@ def _with_reply(r: Read, h: Heard, was_asked: bool) -> Read:
                    right=right)
 
 # %% ../../nbs/mark/05_corrections.ipynb #57050411
-Recalled = Callable[[str], Iterable[str]]    # the texts of memories that a turn's prompt showed
-
-def none_shown(turn: str) -> Iterable[str]: return ()
-
 def read_conversation(
     conversation: Conversation,
-    recalled: Recalled = none_shown,
 ) -> tuple[Read, ...]:
     "Every exchange, read."
-    out = []
+    out: list[Read] = []
     for e, h in zip(conversation.exchanges, heard(conversation, load_reply_reader())):
-        shown = tuple(x for text in recalled(e.turn) for _, x in chat_sentences(text))
-        out.append(_exchange(e, h, out[-WINDOW:], shown))
+        earlier, message = out[-WINDOW:], e.question[:READ]
+        last, answer = earlier[-1] if earlier else None, assistants_words(e.answer, (NOTED, QUOTED))[:READ]
+        shown = tuple(x for text in e.shown for _, x in chat_sentences(text))
+        r = Read(e.turn, message, "", "", (), tuple(read_sentences(message)), _statements(answer),
+                 asks=answer.rstrip().endswith("?"), shown=shown)
+        r = _with_reply(r, h, bool(last) and last.asks)
+        heard_before = [*(x for o in earlier for x in (*o.answer, *o.shown)), *shown]
+        again = says_again if r.disputed and denies(message) else echoes    # "no, every year", after "every two years"
+        known = lambda x: x.use == "statement" and again(x.claim or x.text, heard_before)
+        out.append(_asked(replace(r, said=tuple(replace(x, known=known(x)) for x in r.said)), last))
     return _taken(out)
-
-# %% ../../nbs/mark/05_corrections.ipynb #906cdae0
-def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
-    message, last = e.question[:READ], earlier[-1] if earlier else None
-    answer = assistants_words(e.answer, (NOTED, QUOTED))[:READ]
-    r = Read(e.turn, message, "", "", (), tuple(read_sentences(message)), _statements(answer),
-             asks=answer.rstrip().endswith("?"), shown=shown)
-    r = _with_reply(r, h, bool(last) and last.asks)
-    heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)
-    again = says_again if r.disputed and denies(message) else echoes    # "no, every year", after "every two years"
-    known = lambda x: x.use == "statement" and again(x.claim or x.text, heard_before)
-    return _asked(replace(r, said=tuple(replace(x, known=known(x)) for x in r.said)), last)
 
 # %% ../../nbs/mark/05_corrections.ipynb #bb132b4e
 def _taken(read: Sequence[Read]) -> tuple[Read, ...]:
@@ -408,7 +384,7 @@ class OpenQuestion:
     replies: list[Exchange] = field(default_factory=list)
     back: float = 0.           # probability that the last reply alone is a retraction
 
-ASIDE = ("confirm", "chat", "format", "joke", "private", "secret", "doubt", "question")   # replies that change nothing
+ASIDE = "confirm chat format joke private secret doubt question".split()   # replies that change nothing
 
 # %% ../../nbs/mark/05_corrections.ipynb #1c711206
 def topics(
@@ -429,24 +405,8 @@ def topics(
         return read_reply(t.asked.question, t.asked.answer, said, t.replies[-1].answer, reader)
     return [(t, read(t)) for t in out if t.replies]
 
-# %% ../../nbs/mark/05_corrections.ipynb #e6a3fae4
-def claims_of(
-    found: ReplyReading,
-) -> list[str]:
-    "The sentences that say what is right, in the user's words or in the assistant's."
-    spoken = [c for c in found.claims if c.side in ("reply", "concession")]
-    said = [c for c in spoken if c.share >= CLAIM] or sorted(spoken, key=lambda c: -c.share)[:1]
-    return list(dict.fromkeys(claim_text(c.text) for c in said))
-
-# %% ../../nbs/mark/05_corrections.ipynb #520da4bf
-def standalone(question: str, claims: Sequence[str]) -> str:
-    "The question and the sentences that answer it, so that they can be read alone."
-    asked = cut(question, LONGEST//2)
-    end = "" if not asked or asked[-1] in ".!?:;" else "."     # else the gate reads both as one sentence
-    return cut(f"{asked}{end} {' '.join(claims)}".strip(), LONGEST)
-
 # %% ../../nbs/mark/05_corrections.ipynb #aaef0048
-OWN = ("states", "corrects", "adds", "retracts", "wishes", "private")   # acts of clauses that may be notes
+OWN = "states corrects adds retracts wishes private".split()   # acts of clauses that may be notes
 
 def topic_question(
     question: str,
@@ -486,52 +446,46 @@ _PERSON = re.compile(rf"{FIRST_PERSON.pattern}|\byou(?:r|rs)?\b", re.I)
 def news_of(
     found: ReplyReading,
     about: str = "",   # the question, from `topic_question`
-) -> list[str]:        # sentences
+) -> list[str]:        # sentences, in the user's words or in the assistant's
     "What others may learn: corrections about no person. What the assistant repeats of its user's own is none, either."
     old = [c.text for c in found.claims if c.side == "answer"]
     own = [replace(c, text=impersonal(c.text)) if c.side == "reply" else c for c in found.claims]
     cut = {s for c, kept in zip(found.claims, own) if c.text != kept.text
            for s in content_stems(c.text) if s not in content_stems(kept.text)}
     says_no = any(denies(c.text) for c in found.claims if c.side == "reply")
-    def repeats(c) -> bool:
+    def repeats(c: Claim) -> bool:
         if (says_again if c.side == "reply" and says_no else echoes)(claim_text(c.text), old): return True
         return c.side == "concession" and bool(_PERSON.search(c.text)) and set(content_stems(c.text)) <= cut
-    new = tuple(c for c in own if c.text and not repeats(c))
+    new = [c for c in own if c.side in ("reply", "concession") and c.text and not repeats(c)]
+    said = [c for c in new if c.share >= CLAIM] or sorted(new, key=lambda c: -c.share)[:1]
     def told(c: str) -> bool:
-        if c.endswith("?"): return False    # a question teaches nothing
+        if c.endswith("?") or gives_orders(c): return False    # a question teaches nothing
         return len(set(content_stems(c))) > 2 or load_reader().clauses(c)[0].act not in SMALL_TALK
-    return [c for c in claims_of(replace(found, claims=new)) if not gives_orders(c) and told(c) and of_nobody(c, about)]
+    return [c for c in dict.fromkeys(claim_text(c.text) for c in said) if told(c) and of_nobody(c, about)]
 
 # %% ../../nbs/mark/05_corrections.ipynb #0330c478
-# kinds of replies that are never shared
-NEVER = ("joke", "private", "secret", "wrong", "question", "chat", "format", "doubt", "confirm")
-UNFIT = ("joke", "private", "secret", "wrong")   # kinds that would do harm
-
-# %% ../../nbs/mark/05_corrections.ipynb #57cf5843
-def _after_retraction(found: ReplyReading, last: str) -> ReplyReading:
-    "The reading without what was taken back: only sure corrections in the last message or the reaction."
-    def stays(c) -> bool:
-        if c.side in ("question", "answer"): return True
-        return c.share >= CLAIM and (c.side == "concession" or c.text in last)
-    return replace(found, claims=tuple(filter(stays, found.claims)))
+UNFIT = "joke private secret wrong".split()                          # kinds of replies that would do harm
+NEVER = (*UNFIT, *"question chat format doubt confirm".split())      # kinds that are never shared
 
 # %% ../../nbs/mark/05_corrections.ipynb #7e7a3b0e
 def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
     if any(gives_orders(e.question) for e in topic.replies): return []   # and nothing beside an order
-    about = cut(topic_question(topic.asked.question), LONGEST//2)
+    about, last = cut(topic_question(topic.asked.question), LONGEST//2), topic.replies[-1].question
     turns = (topic.asked.turn, *(e.turn for e in topic.replies))
-    def made(claims: Sequence[str], reason: str) -> Refined:
-        return Refined(kind=RESIDUAL, text=standalone(about, claims), turns=turns, source="user", reason=reason,
-                       about=about, strength=round(found.share, 3))
-    last, refused = topic.replies[-1].question, is_refused(found)
+    def made(claims: Sequence[str], reason: str) -> Refined:     # with the question, it can be read alone
+        end = "" if not about or about[-1] in ".!?:;" else "."   # else the gate reads both as one sentence
+        return Refined(kind=RESIDUAL, text=cut(f"{about}{end} {' '.join(claims)}".strip(), LONGEST), turns=turns,
+                       source="user", reason=reason, about=about, strength=round(found.share, 3))
     back = found.kinds.get("retract", 0.) > BACK and topic.back >= MAYBE
     out = [made([last], RETRACTION)] if back else []
     unfit = sum(found.kinds.get(kind, 0.) for kind in UNFIT)
     public = found.share >= SHARE and found.kind not in NEVER and found.scope != "person" and unfit <= HARM
-    if refused or not public: return out
-    own = backed(found)
-    claims = news_of(_after_retraction(own, last) if back else own, about)
+    if is_refused(found) or not public: return out
+    def stays(c: Claim) -> bool:     # of what was taken back: only sure corrections in the last message or the reaction
+        if c.side in ("question", "answer") or not back: return True
+        return c.share >= CLAIM and (c.side == "concession" or c.text in last)
+    claims = news_of(replace(found, claims=tuple(filter(stays, backed(found).claims))), about)
     if not claims or any(map(identifies, [about, *claims])): return out
     return [*out, made(claims, "correction")]
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['HIDDEN', 'OTHER_WORDS', 'PRESUPPOSED', 'CHANGED', 'FOREIGN', 'HONEST_USERS', 'CORRECTS', 'ATTACKS', 'NOTHING',
-           'DEFAULT', 'TRUST', 'ROLES_GIVEN', 'DEFENCES', 'HONEST', 'Topic', 'lab_topics', 'Crowd', 'Defence', 'Ward',
-           'attack', 'correction', 'poisoning_rows']
+           'DEFAULT', 'ROLES_GIVEN', 'DEFENCES', 'HONEST', 'Topic', 'lab_topics', 'Crowd', 'Defence', 'Ward', 'attack',
+           'correction', 'poisoning_rows']
 
 # %% ../../nbs/mark/10_poisoning.ipynb #ccb272e9
 import random
@@ -146,10 +146,9 @@ class Defence:
 
 NOTHING = Defence(weights=TEST, contests=False, trust=None)      # by similarity alone
 DEFAULT = Defence(trust=EACH_ONCE, quorum=QuorumSettings(), every=MarkSettings().upkeep)   # the trust of `open_mark`
-TRUST = Defence(weights=PRESETS["Similarity + Feedback"])        # all that the paper has
 ROLES_GIVEN = replace(DEFAULT, host=True)
 DEFENCES: Mapping[str, Defence] = {
-    "nothing": NOTHING, "trust, the paper's": TRUST, "default": DEFAULT, "default, roles given": ROLES_GIVEN}
+    "nothing": NOTHING, "trust, the paper's": Defence(weights=PRESETS["Similarity + Feedback"]), "default": DEFAULT, "default, roles given": ROLES_GIVEN}
 
 # %% ../../nbs/mark/10_poisoning.ipynb #7137d170
 class Ward:
@@ -361,12 +360,11 @@ def poisoning_rows(
     subjects = [t.questions[0] for _, topics in lots for t in topics]
     named = [f"{n} confirmed" for n in range(confirmations + 1)] + [f"{then} questions on"]*bool(then)
     for name, d in defences.items():
-        for of, crowd in ATTACKS.items():
-            got = [share for seed, topics in lots for share in attack(d, crowd, embedder, topics, seed, questions)]
-            out.append((name, of, bootstrap(got, groups=subjects)))
+        found = {of: [share for seed, topics in lots for share in attack(d, crowd, embedder, topics, seed, questions)]
+                 for of, crowd in ATTACKS.items()}
         for of, more in HONEST.items():
             won = [w for seed, topics in lots
                    for w in correction(d, embedder, topics, seed, confirmations, then, **more)]
-            for what, values in zip(named, zip(*won)):
-                out.append((name, f"{of}, {what}", bootstrap(list(map(float, values)), groups=subjects)))
+            found |= {f"{of}, {what}": list(map(float, values)) for what, values in zip(named, zip(*won))}
+        out += [(name, what, bootstrap(values, groups=subjects)) for what, values in found.items()]
     return out

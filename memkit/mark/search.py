@@ -103,12 +103,12 @@ def allowed(
 def _table(said: Mapping[str, Any], key: str) -> Mapping[str, Collection[str]]:
     "The table `key` of a rule, checked."
     table = said.get(key)
-    if not isinstance(table, Mapping) or not table:
-        raise ValueError(f"the rule {said['rule']!r} needs {key!r}, a table of names, such as {{'EU': ['DE', 'FR']}}")
-    for value, others in table.items():
-        names = (value, *others) if isinstance(others, Collection) and not isinstance(others, str) else ()
-        if not names or not all(isinstance(n, str) and n.strip() for n in names):
-            raise ValueError(f"{key!r} has {value!r}: {others!r}; it takes a list of names")
+    listed = lambda names: isinstance(names, Collection) and not isinstance(names, str)
+    fine = isinstance(table, Mapping) and table and all(map(listed, table.values())) and all(
+        isinstance(n, str) and n.strip() for value, names in table.items() for n in (value, *names))
+    if not fine:
+        raise ValueError(f"the rule {said['rule']!r} needs {key!r}, a table with a list of names for each name, as "
+                         f"{{'EU': ['DE', 'FR']}}; got {table!r}")
     return table
 
 # %% ../../nbs/mark/08_search.ipynb #b7cb9a7a
@@ -123,7 +123,7 @@ def _rule(said: Any) -> Rule:
     if how == "equals": return None
     table = _table(said, RULES[how])
     if how == "within": return within(table, said.get("sees", "below"))
-    return {value: frozenset({*others, *([value] if how == "purpose" else [])}) for value, others in table.items()}
+    return {value: frozenset({*others, *[value]*(how == "purpose")}) for value, others in table.items()}
 
 # %% ../../nbs/mark/08_search.ipynb #3c181775
 def read_policy(
@@ -182,8 +182,7 @@ def who_saw(
     own, found = store.alias(owner), {}
     for e in store.events(owner, [memory_id], ["seen"]):
         by = owner if e.data["by"] == own else e.data["by"]
-        seen = SeenBy(e.at, by, *(e.data[name] for name in ("purpose", "turn", "how")))
-        found.setdefault(tuple(e.data.values()), seen)
+        found.setdefault(tuple(e.data.values()), SeenBy(e.at, **e.data | {"by": by}))
     return list(found.values())
 
 # %% ../../nbs/mark/08_search.ipynb #6f6f30b8
@@ -252,21 +251,14 @@ class FoundMemories:
         return f"FoundMemories({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"
 
 # %% ../../nbs/mark/08_search.ipynb #0c44155a
-@dataclass(frozen=True)
-class _Near:
-    "A candidate, its cosine, and what counts as its similarity."
-    memory: Memory
-    cosine: float
-    similarity: float
-
-def _hits(found: Sequence[_Near], kind: str, settings: SearchSettings, now: datetime) -> tuple[Hit, ...]:
-    "Candidates by relevance, best first, ties to the older memory."
-    found = sorted(found, key=lambda n: n.memory.id)
-    of = [components_of(n.memory, n.similarity, now) for n in found]
-    r = rank(*np.reshape(list(map(astuple, of)), (-1, 4)).T, settings.weights[kind], settings.literal)
+def _ranked(found: Sequence[Hit], settings: SearchSettings, now: datetime) -> tuple[Hit, ...]:
+    "Candidates of one kind by relevance, best first, ties to the older memory; their score counts as similarity."
+    found = sorted(found, key=lambda h: h.item.id)
+    of = [astuple(components_of(h.item, h.score, now)) for h in found]
+    if not found: return ()
+    r = rank(*np.transpose(of), settings.weights[found[0].source], settings.literal)
     scores = [(found[i], r.score(i)) for i in r.order.tolist()]
-    return tuple(Hit(item=n.memory, score=s.value, source=kind, parts=s.parts | {"cosine": n.cosine})
-                 for n, s in scores)
+    return tuple(replace(h, score=s.value, parts=s.parts | h.parts) for h, s in scores)
 
 # %% ../../nbs/mark/08_search.ipynb #ae9349a7
 class RefinedSearch:
@@ -290,14 +282,15 @@ def sees(self: RefinedSearch, caller: Caller, m: Memory) -> bool:
 
 # %% ../../nbs/mark/08_search.ipynb #078f25e7
 @patch
-def _nearest(self: RefinedSearch, caller: Caller, kind: str, query: np.ndarray) -> list[_Near]:
+def _nearest(self: RefinedSearch, caller: Caller, kind: str, query: np.ndarray) -> list[Hit]:
     "The nearest memories of a kind that the caller may see; nearest first, ties to the older one."
     view = self.store.in_force(DOMAIN if kind == RESIDUAL else caller.user, self.embedder.name)
     rows = np.flatnonzero(view.kinds == kind)
     near = cosines(view.vectors[rows], query) if len(rows) else np.empty(0)
-    order = np.argsort(-np.round(near, 6), kind="stable").tolist()    # equal up to the rounding of float32
-    tried = (_Near(view.memory(view.ids[rows[i]]), float(near[i]), float(near[i])) for i in order)
-    return list(islice((n for n in tried if self.sees(caller, n.memory)), self.settings.top))
+    order = np.argsort(-np.round(near, 6), kind="stable")    # equal up to the rounding of float32
+    tried = (Hit(view.memory(id), cosine, kind, {"cosine": cosine})
+             for id, cosine in zip(view.ids[rows[order]], near[order].tolist()))
+    return list(islice((h for h in tried if self.sees(caller, h.item)), self.settings.top))
 
 # %% ../../nbs/mark/08_search.ipynb #2c464994
 @patch
@@ -315,11 +308,11 @@ def find(
     now, hits, nothing = check_time(at or self.clock()), {}, {}
     for kind in KINDS:
         near = self._nearest(caller, kind, vector)
-        found = [n for n in near if n.cosine >= s.at_least]
-        why = (f"the nearest has a cosine of {near[0].cosine:.2f}, below {s.at_least:.2f}" if near
+        found = [h for h in near if h.score >= s.at_least]
+        why = (f"the nearest has a cosine of {near[0].score:.2f}, below {s.at_least:.2f}" if near
                else "there is no such memory for this caller")
         if found and kind == RESIDUAL and s.relevant: found, why = self._read(query, found)
-        hits[kind] = _hits(found, kind, s, now)
+        hits[kind] = _ranked(found, s, now)
         if not found: nothing[kind] = why
     return FoundMemories(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
 
@@ -346,18 +339,18 @@ def odds(
 
 # %% ../../nbs/mark/08_search.ipynb #ec0b5e65
 @patch
-def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list[_Near], str]:
+def _read(self: RefinedSearch, query: str, found: Sequence[Hit]) -> tuple[list[Hit], str]:
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
     s, embed = self.settings, load_scorer().embed
-    found = [n for n in found if not other_medicines(query, memory_text(n.memory))]
+    found = [h for h in found if not other_medicines(query, memory_text(h.item))]
     if not found: return [], "all that are near are about other medicines"
-    texts = [memory_text(n.memory) for n in found]    # one by one: vectors of single texts are kept
-    plain, trained = np.array([n.cosine for n in found]), np.stack([embed([t])[0] for t in texts]) @ embed([query])[0]
+    texts = [memory_text(h.item) for h in found]    # one by one: vectors of single texts are kept
+    plain, trained = np.array([h.score for h in found]), np.stack([embed([t])[0] for t in texts]) @ embed([query])[0]
     best = np.argsort(-(plain + trained), kind="stable")[:s.read]
     near = answering(load_reply_reader().relevance(query, [texts[i] for i in best]), plain[best], trained[best])
     kept = (near >= s.relevant) & (odds(near) >= odds(near.max())/CLOSE)
     why = f"of the {len(best)} nearest none answers the question (at best {near.max():.2f}, {s.relevant:.2f} is needed)"
-    return [replace(found[i], similarity=float(p)) for i, p, keep in zip(best, near, kept) if keep], why
+    return [replace(found[i], score=float(p)) for i, p, keep in zip(best, near, kept) if keep], why
 
 # %% ../../nbs/mark/08_search.ipynb #b3b7da68
 def _score(hit: Hit) -> Score: return Score(hit.score, *(hit.parts[name] for name in PART_NAMES))

@@ -8,11 +8,11 @@ __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE
            'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'ANSWER_TOKENS', 'PAPER_4', 'VALUES', 'Asked', 'Course',
            'raw_memories', 'shown_by_row', 'ask_again', 'times', 'errors_removed', 'refinement_rows', 'by_manner',
            'second_round', 'table_6_rows', 'explain_messages', 'Scored', 'scored_answers', 'mean_difference',
-           'alpha_rows', 'region_rows', 'coverage_rows', 'kept', 'read_kept']
+           'alpha_rows', 'region_rows', 'coverage_rows', 'read_kept']
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,12 @@ from tqdm.auto import tqdm
 
 from ...evaluate.coverage import (
     ALPHAS, REGIONS, TABLE_6, information_capture, information_coverage, key_point_coverage, token_region)
-from ...evaluate.intervals import Interval, bootstrap, paired, share
+from ...evaluate.intervals import Interval, paired, resampled_means, share
 from .lessons import (
     EXPERTS, MANNERS, YES, Choice, LearnedMemories, Lesson, Picker, conversation_rows, converse, learn, recalled,
     reworded,
     shuffled, texts, without_answer)
-from ..result import Result, TableRows, figure, new_store
+from ..result import Result, TableRows, figure, figures, new_store
 from ...mark.builder import Builder
 from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
@@ -158,13 +158,11 @@ def times(
     below: Sequence[float],    # 0 or more, of the same questions in the same order
 ) -> Interval | None:          # None where `below` is all 0
     "How many times as large the sum is, questions resampled; 2 is the paper's +100 %."
-    above, below = np.asarray(above, float), np.asarray(below, float)
-    if not below.any(): return None
-    drawn = np.random.default_rng(0).integers(0, len(above), (2000, len(above)))
-    more, less = above[drawn].sum(axis=1), below[drawn].sum(axis=1)
+    if not np.any(below): return None
+    more, less = resampled_means(above), resampled_means(below)    # the same questions are drawn for both
     ratios = more[less > 0]/less[less > 0]
     low, high = np.quantile(ratios, [.025, .975]) if len(above) > 1 else (np.nan, np.nan)
-    return Interval(float(above.sum()/below.sum()), float(low), float(high), len(above))
+    return Interval(float(np.sum(above)/np.sum(below)), float(low), float(high), len(above))
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #0587eca5
 def errors_removed(
@@ -350,16 +348,13 @@ def alpha_rows(
     "AICS of right and wrong answers at each weight (MARK Figure 2)."
     rows = []
     for a in ALPHAS:
-        of = {ok: [s.aics(a) for s in scored if s.right == ok] for ok in (True, False)}
-        for ok, name in ((True, "right"), (False, "wrong")):
-            if of[ok]: rows.append(figure("Figure 2", f"alpha {a:g}", f"AICS, {name}", bootstrap(of[ok])))
-        if gap := mean_difference(of[True], of[False]):
-            rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
+        right, wrong = ([s.aics(a) for s in scored if s.right == ok] for ok in (True, False))
+        rows += figures("Figure 2", f"alpha {a:g}", {"AICS, right": right, "AICS, wrong": wrong})
+        gap = mean_difference(right, wrong)
+        if gap: rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
     note = "the paper's is of a selection (Figure 2), .76 and .12 of all (Figure 4)"
-    for name, paper in (("ICS", .84), ("KPCS", .22)):
-        values = bootstrap([getattr(s, name.lower()) for s in scored])
-        rows.append(figure("Figure 2", "average", name, values, paper, note=note))
-    return rows
+    return rows + [figure("Figure 2", "average", name, [VALUES[name](s) for s in scored], paper, note=note)
+                   for name, paper in (("ICS", .84), ("KPCS", .22))]
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #06f28aaa
 def region_rows(
@@ -369,9 +364,9 @@ def region_rows(
     rows = []
     for place in [f"{a}-{b}" for a, b in REGIONS] + [None]:
         some = [s for s in scored if token_region(s.tokens) == place]
-        for ok, name in ((True, "right"), (False, "wrong")):
-            values, row = [s.aics() for s in some if s.right == ok], f"{place} tokens" if place else "other counts"
-            if values: rows.append(figure("Figure 3", row, f"AICS, {name}", bootstrap(values)))
+        of = {f"AICS, {name}": [s.aics() for s in some if s.right == ok]
+              for ok, name in ((True, "right"), (False, "wrong"))}
+        rows += figures("Figure 3", f"{place} tokens" if place else "other counts", of)
     return rows
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #53173e6f
@@ -390,22 +385,13 @@ def coverage_rows(
             values, paper = [value(s) for s in some], {AGAIN: before, MEMORY: after}.get(row)
             told, control = row == MEMORY and bool(before), row in CONTROLS
             made = partial(figure, "Figure 4", row)
-            rows.append(made(name, bootstrap(values), paper, control or row == AGAIN))
+            rows.append(made(name, values, paper, control or row == AGAIN))
             if row == AGAIN: continue
             rows.append(made(f"{name}, difference", paired(values, plain), after - before if told else None, control))
             if ratio := times(values, plain):
                 rows.append(made(f"{name}, times without", ratio, after/before if told else None, control))
-    for row, some in scored.items():
-        tokens, paper = bootstrap([float(s.tokens) for s in some]), 149. if row == MEMORY else None
-        rows.append(figure("Figure 4", row, "tokens of prompt and answer", tokens, paper, row in (AGAIN, *CONTROLS)))
-    return rows
-
-# %% ../../../nbs/experiments/mark/02_again.ipynb #c80ee840
-def kept(
-    scored: Mapping[str, Sequence[Scored]],
-) -> TableRows:
-    "The scores for the result's JSON."
-    return [asdict(s) for some in scored.values() for s in some]
+    return rows + [figure("Figure 4", row, "tokens of prompt and answer", [float(s.tokens) for s in some],
+                          149. if row == MEMORY else None, row in (AGAIN, *CONTROLS)) for row, some in scored.items()]
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #2c9099c3
 def read_kept(

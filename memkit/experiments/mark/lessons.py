@@ -13,9 +13,10 @@ __all__ = ['Said', 'REWORDINGS', 'MOST_TURNS', 'YES', 'MANNERS', 'EXPERT', 'EXPE
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, TYPE_CHECKING
 from time import perf_counter
@@ -23,15 +24,14 @@ from time import perf_counter
 import numpy as np
 from fastcore.basics import patch
 from tqdm.auto import tqdm
-
 from ...evaluate.coverage import (
-    SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use, figures, key_points, statements)
-from ...evaluate.intervals import bootstrap, share
+    SessionUse, Summary, TurnUse, conversation_table, session_use, figures, key_points, statements)
+from ...evaluate.intervals import share
 from ..result import TableRows, figure
 from ...files import own_rows, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from ...mark.search import Caller, RefinedSearch
-from ...models.lm import LanguageModel, Reply
+from ...models.lm import LanguageModel
 from ...records import Memory, Message, new_id
 from ...search.bm25 import STOP_WORDS
 from ...search.documents import content_stems
@@ -122,14 +122,13 @@ def taught_and_others(
     seed: int = 0,
 ) -> tuple[list[Choice], list[Choice]]:
     "Two disjoint samples that cover the same subjects alike."
-    by, rng = {}, random.Random(f"taught {seed}")
-    for c in rng.sample(list(choices), len(choices)): by.setdefault(c.subject, []).append(c)
-    sides = [], []
+    by, sides = defaultdict(list), ([], [])
+    for c in random.Random(f"taught {seed}").sample(list(choices), len(choices)): by[c.subject].append(c)
     for of in by.values():
         for i, c in enumerate(of): sides[i % 2].append((i//2/max(1, len(of)//2), c))
     # every subject by turns, the large ones longer
-    rank = lambda side: [c for _, c in sorted(side, key=lambda pair: pair[0])]
-    return rank(sides[0])[:n], rank(sides[1])[:others]
+    taught, rest = ([c for _, c in sorted(side, key=lambda pair: pair[0])] for side in sides)
+    return taught[:n], rest[:others]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #95bdf1e5
 def shuffled(
@@ -146,17 +145,38 @@ Said = Sequence[tuple[str, str]]   # exchanges: a question or a message, and its
 REWORDINGS = ("story", "keywords", "reordered", "synonyms")
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #13141615
-_SYNONYMS = [
-    ("which (?:one )?of the following", "which of these"), ("all of the following", "all of these"),
-    ("most common(?:ly)?", "most frequent"), ("(?:drug|treatment) of choice", "best treatment"),
-    ("investigation of choice", "best test"), ("deficiency", "lack"), ("characteristic(?:ally)? of", "typical of"),
-    ("seen in", "found in"), ("caused by", "brought on by"), ("causes", "brings on"), ("due to", "because of"),
-    ("patient", "person"), ("produced", "made"), ("produces", "makes"), ("is given", "is used"),
-    ("diagnosis", "disease in question"), ("presents with", "comes with"), ("years? old", "years of age"),
-    ("true", "correct"), ("false", "wrong"), ("associated with", "linked to"), ("indicated", "advised"),
-    ("derived from", "formed from"), ("located", "found"), ("increased", "raised"), ("decreased", "lowered"),
-    ("contains", "holds"), ("suggests?", "points to"), ("typical of", "a mark of"), ("prevents", "keeps off"),
-    ("needs", "requires"), ("which", "what")]
+_SYNONYMS = """which (?:one )?of the following = which of these
+all of the following = all of these
+most common(?:ly)? = most frequent
+(?:drug|treatment) of choice = best treatment
+investigation of choice = best test
+deficiency = lack
+characteristic(?:ally)? of = typical of
+seen in = found in
+caused by = brought on by
+causes = brings on
+due to = because of
+patient = person
+produced = made
+produces = makes
+is given = is used
+diagnosis = disease in question
+presents with = comes with
+years? old = years of age
+true = correct
+false = wrong
+associated with = linked to
+indicated = advised
+derived from = formed from
+located = found
+increased = raised
+decreased = lowered
+contains = holds
+suggests? = points to
+typical of = a mark of
+prevents = keeps off
+needs = requires
+which = what"""
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #5f9fbeab
 _OPENERS = (
@@ -190,8 +210,9 @@ def _reordered(text: str) -> str:
     return f"I would like to hear it from you: {_lower(_core(text))}?"
 
 def _synonyms(text: str) -> str:
-    for old, new in _SYNONYMS:
-        text = re.sub(rf"\b(?:{old})\b", lambda m, new=new: _upper(new) if m[0][0].isupper() else new, text, flags=re.I)
+    for line in _SYNONYMS.splitlines():
+        old, new = line.split(" = ")
+        text = re.sub(rf"\b(?:{old})\b", lambda m: _upper(new) if m[0][0].isupper() else new, text, flags=re.I)
     return _core(text) + "?"
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #cf8772af
@@ -323,12 +344,9 @@ def reasons(
 MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual
 
 @cache
-def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn ('first' or 'again')
-    out = {("direct", "first"): _FIRST, ("direct", "again"): _AGAIN}
-    for row in own_rows("expert_manners.jsonl"):
-        key = row["manner"], row["turn"]
-        out[key] = (*out.get(key, ()), row["text"])
-    return out
+def _sayings(manner: str, turn: str) -> Sequence[str]:   # turn: 'first' or 'again'
+    if manner == "direct": return _FIRST if turn == "first" else _AGAIN
+    return [r["text"] for r in own_rows("expert_manners.jsonl") if (r["manner"], r["turn"]) == (manner, turn)]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #manners1b
 def correction_of(
@@ -341,7 +359,7 @@ def correction_of(
     """What the simulated expert says to a wrong answer (ours; the paper's was a person). Each turn gives other reasons,
     as long as there are some."""
     rng, why = random.Random(f"expert {seed} {c.id} {turn}"), reasons(c)
-    said = rng.choice(_sayings()[manner, "first" if turn == 1 else "again"])
+    said = rng.choice(_sayings(manner, "first" if turn == 1 else "again"))
     named = c.options[picked].rstrip(" .") if picked is not None else "that"
     first, given = said.format(x=c.answer.rstrip(" ."), p=named), " ".join(why[2*turn - 2:2*turn] or why[:2])
     if manner == "direct": return f"{first}: {given}" if given else f"{first}."
@@ -387,12 +405,10 @@ def chatbot_says(
 def _used(picker: Picker, c: Choice, asked: str, answer: str, memories: Sequence[str],
           said: Said) -> TurnUse:
     "Tokens and words of one exchange."
-    model = picker.model
+    model, count = picker.model, picker.model.count_tokens
     prompt = (lesson_prompt(asked, memories, said) if picker.scores
               else model.render(lettered(asked, c.options, memories, said)))
-    reply = Reply(text=answer, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(answer),
-                  seconds=0., finished=True)
-    return turn_use(asked, reply, model)
+    return TurnUse(len(f"{asked} {answer}".split()), count(asked) + count(answer), count(prompt), count(answer))
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #55ef92b9
 def converse(
@@ -428,14 +444,13 @@ def conversation_rows(
 ) -> TableRows:
     "Turns, tokens and words of the conversations beside the paper's (MARK Tables 4 and 6)."
     if not lessons: return []
-    ours, rows = conversation_table([l.use for l in lessons]), []
+    ours, made = conversation_table([l.use for l in lessons]), partial(figure, table, note=EXPERT)
+    rows = []
     for name in ("turns", "tokens", "words"):
-        values = [getattr(l.use, name) for l in lessons]
-        rows.append(figure(table, name, "mean", bootstrap(values), paper[name].mean, note=EXPERT))
-        rows += [figure(table, name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(values), note=EXPERT)
+        rows.append(made(name, "mean", [getattr(l.use, name) for l in lessons], paper[name].mean))
+        rows += [made(name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(lessons))
                  for m in ("std", "min", "max")]
-    ended = share(sum(l.right for l in lessons), len(lessons))
-    return [*rows, figure(table, "ended right", "share", ended, note=EXPERT)]
+    return [*rows, made("ended right", "share", share(sum(l.right for l in lessons), len(lessons)))]
 
 EXPERT = "the expert is simulated from the explanation and says the right option at once; the paper's was a person"
 
@@ -450,15 +465,12 @@ def teach(
 ) -> tuple[list[bool], list[Lesson]]:   # which first answers were right, and the conversations about the others
     "Experiments 1 and 2: ask every question once, correct what is wrong (MARK §3.1.1, §3.1.2)."
     mixed = [shuffled(c, seed) for c in choices]
-    picks = [
-        picker.pick(c.question, c.options)
-        for c in tqdm(mixed, desc="first answers", unit=" questions", disable=not progress)
-    ]
-    wrong = [i for i, (c, p) in enumerate(zip(mixed, picks)) if p != c.right]
-    bar = tqdm(wrong, desc="corrections", unit=" conversations", disable=not progress)
-    return [p == c.right for c, p in zip(mixed, picks)], [
-        converse(picker, mixed[i], EXPERTS[i % len(EXPERTS)], seed=seed, first=picks[i]) for i in bar
-    ]
+    asked = tqdm(mixed, desc="first answers", unit=" questions", disable=not progress)
+    picks = [picker.pick(c.question, c.options) for c in asked]
+    right = [p == c.right for c, p in zip(mixed, picks)]
+    wrong = tqdm([i for i, ok in enumerate(right) if not ok], desc="corrections", unit=" conversations",
+                 disable=not progress)
+    return right, [converse(picker, mixed[i], EXPERTS[i % len(EXPERTS)], seed=seed, first=picks[i]) for i in wrong]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #c9d2b880
 @dataclass(frozen=True)
@@ -502,9 +514,8 @@ def table_5_rows(
     learned: LearnedMemories,
 ) -> TableRows:
     "How many memories a conversation left (MARK Table 5)."
-    if not learned.added: return []
-    counts = {kind: bootstrap([a[kind] for a in learned.added]) for kind in TABLE_5}
-    return [figure("Table 5", kind, "memories per conversation", counts[kind], TABLE_5[kind]) for kind in TABLE_5]
+    return [figure("Table 5", kind, "memories per conversation", [a[kind] for a in learned.added], paper)
+            for kind, paper in TABLE_5.items() if learned.added]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #8264aade
 def shown(

@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'FEATURES', 'NAMES', 'FIRST_ASKS', 'CORRECTS', 'SECOND_ASKS', 'ONE', 'TWO', 'ASSISTANT', 'LEARNED', 'CONTROL',
            'ROLES', 'QUICK', 'FULL', 'table_1_rows', 'table_7_rows', 'scenario', 'transcript', 'figure_1', 'figure_2',
            'figure_3', 'figure_4', 'figure_5', 'figure_6', 'table_1', 'table_2', 'table_3', 'table_4', 'table_5',
-           'table_6', 'table_7', 'Size', 'word_rows', 'free_texts', 'measured', 'all_rows', 'run_mark', 'run_trust']
+           'table_6', 'table_7', 'Size', 'word_rows', 'free_texts', 'measured', 'text_rows', 'run_mark', 'run_trust']
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #ef1647ea
 import textwrap
@@ -23,10 +23,10 @@ from ..result import (
     papers_mark, rows_of, sheet, spread)
 from memkit.experiments.mark.again import (
     AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again,
-    by_manner, coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round,
+    by_manner, coverage_rows, read_kept, refinement_rows, region_rows, scored_answers, second_round,
     table_6_rows)
 from memkit.experiments.mark.lessons import (
-    Choice, LearnedMemories, Lesson, Picker, all_choices, conversation_rows, learn, table_5_rows,
+    Choice, Picker, all_choices, conversation_rows, learn, table_5_rows,
     taught_and_others, teach)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9ca4c60d
@@ -69,33 +69,36 @@ def table_1_rows(
     for feature, table, pair, metric in FEATURES:
         there = {who: found.get((table, row, metric)) for who, row in zip(("conventional", "MARK"), pair) if row}
         if None in there.values(): continue
-        for who, r in there.items():
-            named = {"row": feature, "metric": f"{metric}, {who}", "paper": None, "note": f"{WORDS}: {table}"}
-            out.append(r | {"table": "Table 1"} | named)
+        out += [r | {"table": "Table 1", "row": feature, "metric": f"{metric}, {who}", "paper": None,
+                     "note": f"{WORDS}: {table}"} for who, r in there.items()]
     own = [r["ours"] for (table, row, _), r in found.items() if table == "Table 5" and row in (QUESTION, RESPONSE)]
-    if own:
-        name = "own memories per conversation, MARK"
-        out.append(figure("Table 1", "personalization", name, sum(own), note=f"{WORDS}: Table 5"))
-    name = "ms to build from an exchange, MARK"
-    return [*out, figure("Table 1", "scalability in adaptation", name, build_ms, note=f"{WORDS}: the builder's clock")]
+    made = partial(figure, "Table 1")
+    name = "own memories per conversation, MARK"
+    if own: out.append(made("personalization", name, sum(own), note=f"{WORDS}: Table 5"))
+    return [*out, made("scalability in adaptation", "ms to build from an exchange, MARK", build_ms,
+                       note=f"{WORDS}: the builder's clock")]
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9001e780
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1768d74c
+NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
+
+def _ends(pair: Sequence[float], low: str, high: str) -> dict[str, float]:
+    "Two values by their name's ending; none where they are the same."
+    return dict(zip(("",) if pair[0] == pair[1] else (low, high), pair))
+
 def table_7_rows() -> TableRows:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, values, kept in recomputed():
-        name = f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"
+        made = partial(figure, "Table 7", f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong")
         for key, label in NAMES.items():
-            low, high = sorted(values[key])
             note = f"print: {row.how[key]}" if key in row.how else ""
-            for end, value in {", lowest" if low < high else "": low, ", highest" if low < high else "": high}.items():
-                out.append(figure("Table 7", name, label + end, value, float(getattr(row, key)), note=note))
-        same = kept[0] == kept[1]
-        for end, k in {"" if same else ", worst order": kept[0], "" if same else ", best order": kept[1]}.items():
-            out.append(figure("Table 7", name, f"kept (1) or dropped (0){end}", float(k), float(row.retained)))
+            for end, value in _ends(sorted(values[key]), ", lowest", ", highest").items():
+                out.append(made(label + end, value, float(getattr(row, key)), note=note))
+        for end, k in _ends(kept, ", worst order", ", best order").items():
+            out.append(made(f"kept (1) or dropped (0){end}", float(k), float(row.retained)))
     return out
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #fa97e1f5
@@ -371,18 +374,16 @@ def table_1(
     result: Result | None = None,
 ) -> PaperTable:
     "A conventional chatbot and one with MARK, in figures of ours where the paper compares in words (MARK Table 1)."
-    lines: dict[str, dict[str, Any]] = {}
+    lines: dict[str, dict[str, Cell]] = {}
     for (name, metric), r in rows_of(_run(result), "Table 1").items():
         measured, _, who = metric.rpartition(", ")
-        lines.setdefault(name, {"as": measured})[who] = r
-    def cell(r: Mapping[str, Any] | None) -> Cell:
-        if r is None: return Cell("–")
-        return Cell(table_number(r["ours"]), "–".join(map(table_number, r["ci"])) if r["ci"] else "")
+        interval = "–".join(map(table_number, r["ci"])) if r["ci"] else ""
+        lines.setdefault(name, {"as": Cell(measured)})[who] = Cell(table_number(r["ours"]), interval)
     note = ("The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the "
             "other.")
     return PaperTable("mark, Table 1", "a conventional chatbot, and one with MARK",
                       (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)),
-                      tuple(Line(name, (Cell(of["as"]), cell(of.get("conventional")), cell(of.get("MARK"))))
+                      tuple(Line(name, tuple(of.get(who, Cell("–")) for who in ("as", "conventional", "MARK")))
                             for name, of in lines.items()), (note,))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8556f334
@@ -449,8 +450,8 @@ def table_7(
     lines = []
     for name in dict.fromkeys(row for row, _ in rows):
         cells = []
-        for metric in ("trust", "persistence", "persistence needed", "kept (1) or dropped (0)"):
-            mine = [r for (row, m), r in rows.items() if row == name and (m == metric or m.startswith(f"{metric}, "))]
+        for metric in (*NAMES.values(), "kept (1) or dropped (0)"):
+            mine = [r for (row, m), r in rows.items() if row == name and m.partition(", ")[0] == metric]
             said = [("yes" if r["ours"] else "no") if metric.startswith("kept") else f"{r['ours']:.3f}" for r in mine]
             printed = ("yes" if mine[0]["paper"] else "no") if metric.startswith("kept") else f"{mine[0]['paper']:g}"
             cells += [Cell("–".join(dict.fromkeys(said))), Cell(printed)]
@@ -513,27 +514,22 @@ def measured(
         asked = ask_again(course, learned)
         manners = by_manner(course, learned, asked, builder.agents)
         scored = free_texts(course, asked, embedder, size.texts)
-        again, after = second_round(course, asked, learned, builder, size.errors)
-    made = all_rows(course.lessons, learned, asked, scored, again, after)
+        made = [*text_rows(scored), *conversation_rows(course.lessons, "Table 4", TABLE_4), *table_5_rows(learned),
+                *refinement_rows(asked), *table_6_rows(*second_round(course, asked, learned, builder, size.errors))]
     rows = [*table_1_rows(made, 1000*learned.seconds), *made, *manners, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
     where |= {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
-    return json_copy(result("mark", where, rows) | {"answers": kept(scored), "scenario": played})
+    answers = [asdict(s) for some in scored.values() for s in some]
+    return json_copy(result("mark", where, rows) | {"answers": answers, "scenario": played})
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #784cf23a
-def all_rows(
-    lessons: Sequence[Lesson],
-    learned: LearnedMemories,
-    asked: Asked,
-    scored: Mapping[str, Sequence[Scored]],
-    again: Sequence[Lesson],
-    after: Mapping[str, Sequence[bool]],
+def text_rows(
+    scored: Mapping[str, Sequence[Scored]],   # by row, from `free_texts`
 ) -> TableRows:
-    "Every figure of the four experiments."
-    first, later = scored[FIRST], {k: v for k, v in scored.items() if k != FIRST}
-    texts = [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []
-    return [*texts, *conversation_rows(lessons, "Table 4", TABLE_4), *table_5_rows(learned),
-            *refinement_rows(asked), *table_6_rows(again, after)]
+    "Figures 2 to 4; nothing where no explanation was asked for."
+    first = scored[FIRST]
+    later = {row: some for row, some in scored.items() if row != FIRST}
+    return [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #47515dea
 def run_mark(

@@ -3819,6 +3819,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.mark.builder.Builder._written': ( 'mark/builder.html#builder._written',
                                                                                'memkit/mark/builder.py'),
                                      'memkit.mark.builder.Builder.build': ('mark/builder.html#builder.build', 'memkit/mark/builder.py'),
+                                     'memkit.mark.builder.Builder.settle': ('mark/builder.html#builder.settle', 'memkit/mark/builder.py'),
                                      'memkit.mark.builder.Contributed': ('mark/builder.html#contributed', 'memkit/mark/builder.py'),
                                      'memkit.mark.builder.Contributed._found': ( 'mark/builder.html#contributed._found',
                                                                                  'memkit/mark/builder.py'),

@@ -18,8 +18,9 @@ import numpy as np
 from fastcore.basics import patch
 
 from .corrections import INJECTED, record_of
-from .conflict_resolution import (
-    BuilderSettings, Resolution, ResolutionStep, new_meta, relations, resolve, said_at, sources_of, with_sources)
+from memkit.mark.conflict_resolution import (
+    BuilderSettings, Resolution, ResolutionStep, Source, new_meta, relations, resolve, said_at, sources_of,
+    with_sources)
 from .maintain import QuorumSettings, move_aside, revive, settle
 from .refined import (
     Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, memory_text)
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/mark/06_builder.ipynb #4ca47d7f
 def said_by(
-    source: Mapping[str, Any],             # of a memory
+    source: Source,                        # of a memory
     alias: str,                            # a pseudonym
     turns: Collection[str] | None = None,  # only what they said in these turns; None: everything
 ) -> bool:
@@ -46,7 +47,7 @@ def left_of(
     memory: Memory,
     alias: str,                            # pseudonym of who is forgotten
     turns: Collection[str] | None = None,  # only what they said in these turns; None: everything
-) -> list[dict[str, Any]] | None:          # the other sources; None: the person isn't among the sources
+) -> list[Source] | None:          # the other sources; None: the person isn't among the sources
     "A memory's sources without those of a person."
     sources = sources_of(memory)
     left = [s for s in sources if not said_by(s, alias, turns)]
@@ -55,7 +56,7 @@ def left_of(
 # %% ../../nbs/mark/06_builder.ipynb #8b5ac8e6
 def rebuilt(
     memory: Memory,
-    sources: list[dict[str, Any]],   # what remains, at least one
+    sources: list[Source],   # what remains, at least one
 ) -> Memory:
     "The memory from the remaining sources: a user's words before the assistant's, otherwise in their order."
     first = next((s for s in sources if s["source"] == "user"), sources[0])
@@ -69,7 +70,7 @@ def _vector(encoder: str, text: str, at_hand: Iterable[Embedder]) -> bytes | Non
     found = next((e for e in at_hand if e.name == encoder), None) or (MiniLM() if encoder == MiniLM.name else None)
     return None if found is None else np.asarray(found.embed([text])[0], "<f4").tobytes()
 
-def _texts(sources: Iterable[Mapping[str, Any]]) -> set[str]: return {s[n] for s in sources for n in ("text", "about")}
+def _texts(sources: Iterable[Source]) -> set[str]: return {s[n] for s in sources for n in ("text", "about")}
 
 # %% ../../nbs/mark/06_builder.ipynb #ca81be9a
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Contributed:
 
 # %% ../../nbs/mark/06_builder.ipynb #e2f2862f
 @patch
-def _found(self: Contributed, there: list[Memory], before: Mapping[int, list[dict[str, Any]]],
-           shown: Callable[[Collection[int]], Collection[str]]) -> dict[int, list[dict[str, Any]]]:
+def _found(self: Contributed, there: list[Memory], before: Mapping[int, list[Source]],
+           shown: Callable[[Collection[int]], Collection[str]]) -> dict[int, list[Source]]:
     "The sources to remove, by memory: theirs, and answers that repeat what was found `before`."
     from memkit.store.erase import redacted
     seen = set(shown(list(before))) if before else set()
@@ -394,6 +395,11 @@ def _write(self: Builder, owner: str, conversation: Conversation, found: Sequenc
 
 # %% ../../nbs/mark/06_builder.ipynb #8bd604aa
 @patch
+def settle(self: Builder, touched: Iterable[int]) -> list[ResolutionStep]:
+    "Let votes decide the disputes of these residual memories, where they count."
+    return settle(self.store, self.embedder, touched, self.quorum) if self.quorum else []
+
+@patch
 def build(self: Builder, conversation: Conversation) -> BuildReport:
     """Learn from a conversation; raises `BuildError`, and `TypeError` for what is no `Conversation`.
     Nothing is kept of what failed, and a repetition does what is missing."""
@@ -408,8 +414,7 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     parts = self._written(conversation, owners, found)
     taken_back(store, conversation, found)
     steps = [*chain(*parts), *confirmed(store, self.embedder, self.quarantine, self.settings)]
-    if self.quorum:
-        steps += settle(store, self.embedder, [s.memory for s in steps if s.what != "dropped"], self.quorum)
+    steps += self.settle(s.memory for s in steps if s.what != "dropped")
     return BuildReport(conversation.id, tuple(steps), repeated=not parts)
 
 # %% ../../nbs/mark/06_builder.ipynb #36b50b06

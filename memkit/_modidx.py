@@ -1809,6 +1809,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'memkit/experiments/mark/again.py'),
                                                'memkit.experiments.mark.again._corrected_rows': ( 'experiments/mark/again.html#_corrected_rows',
                                                                                                   'memkit/experiments/mark/again.py'),
+                                               'memkit.experiments.mark.again._found': ( 'experiments/mark/again.html#_found',
+                                                                                         'memkit/experiments/mark/again.py'),
                                                'memkit.experiments.mark.again._heard': ( 'experiments/mark/again.html#_heard',
                                                                                          'memkit/experiments/mark/again.py'),
                                                'memkit.experiments.mark.again._search': ( 'experiments/mark/again.html#_search',

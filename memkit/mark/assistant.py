@@ -373,12 +373,8 @@ def meet(self: MarkAssistant, user: str) -> dict[str, str]:
 @patch
 def read_session(self: MarkAssistant, user: str, session: str, builder: Builder) -> BuildReport:
     "Have a session read by a builder, now. What its prompts showed isn't learned again, also after a restart."
-    missing = {t.id for t in self.store.turns(user, session)} - set(self.shown)
-    if missing:
-        for t in self.turns(user, session):
-            if t.id in missing: self.shown[t.id] = _as_true(t)
-    return builder.build(
-        conversation_of(self.store, user, session, self.settings.agent, self.meet(user), self.shown))
+    shown = {t.id: _as_true(t) for t in self.turns(user, session)} | self.shown
+    return builder.build(conversation_of(self.store, user, session, self.settings.agent, self.meet(user), shown))
 
 # %% ../../nbs/mark/11_assistant.ipynb #933b4382
 @patch(as_prop=True)

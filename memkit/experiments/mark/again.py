@@ -6,9 +6,10 @@
 __all__ = ['table_6_rows']
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #a57541cf
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ PAPER_SETTINGS = SearchSettings(weights=TEST, at_least=FLOOR)    # weights: §1.
 class Asked:
     "Which answers were right, row by row, and what was shown."
     right: dict[str, tuple[bool, ...]]          # by row, one per question
-    memories: dict[str, tuple[tuple[str, ...], ...]]
+    memories: dict[str, list[tuple[str, ...]]]
     taught: tuple[bool, ...]                    # was the question corrected in experiment 2?
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #0d4e61b6
@@ -81,7 +82,11 @@ class Course:
 def _search(learned: LearnedMemories, settings: SearchSettings) -> RefinedSearch:
     return RefinedSearch(learned.search.store, learned.search.embedder, settings)
 
-def _with_recalls(learned: LearnedMemories, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+def _found(search: RefinedSearch, users: Iterable[str], questions: Sequence[str]) -> list[tuple[str, ...]]:
+    "What a prompt shows, question by question."
+    return [texts(recalled(search, u, q)) for u, q in zip(users, questions)]
+
+def _with_recalls(learned: LearnedMemories, asked: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
     "What `Default` finds while recalls are counted, question after question."
     search, out = _search(learned, SearchSettings(weights="Default", at_least=FLOOR)), []
     for user, question in asked:
@@ -119,33 +124,30 @@ def shown_by_row(
 ) -> dict[str, list[tuple[str, ...]]]:
     "The memories that each row's prompts show, question by question."
     users, search = course.users, learned.search
-    find = lambda user, q, search=search: texts(recalled(search, user, q))
-    rows = {
-        AGAIN: [()] * len(choices), MEMORY: [find(u, q) for u, q in zip(users, questions)],
-        OTHER: [find(COLLEAGUE, q) for q in questions], SAME: [find(u, c.question) for u, c in zip(users, choices)],
-        RAW: raw_memories(course.lessons, search.embedder, questions, search.settings.at_least)}
-    rows[BARE] = [tuple(without_answer(m, c.answer) for m in ms) for ms, c in zip(rows[MEMORY], choices)]
-    rows[RANDOM] = [_another(rows[MEMORY], i) for i in range(len(choices))]
-    printed = _search(learned, AS_PRINTED)
-    rows[NO_FLOOR] = [find(u, q, printed) for u, q in zip(users, questions)]
-    return rows | {DEFAULT: _with_recalls(learned, list(zip(users, questions)))}
+    own = _found(search, users, questions)
+    return {
+        AGAIN: [()]*len(choices), MEMORY: own, OTHER: _found(search, repeat(COLLEAGUE), questions),
+        SAME: _found(search, users, [c.question for c in choices]),
+        RAW: raw_memories(course.lessons, search.embedder, questions, search.settings.at_least),
+        BARE: [tuple(without_answer(m, c.answer) for m in ms) for ms, c in zip(own, choices)],
+        RANDOM: [_another(own, i) for i in range(len(choices))],
+        NO_FLOOR: _found(_search(learned, AS_PRINTED), users, questions),
+        DEFAULT: _with_recalls(learned, zip(users, questions))}
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #11f936ab
 def ask_again(course: Course, learned: LearnedMemories) -> Asked:
     "Experiment 3 with its controls (MARK §3.1.3; controls: ours)."
     mixed, words = course.again(course.taught)
+    new, new_words = course.again(course.others)
     memories = shown_by_row(course, mixed, words, learned)
     right = {FIRST: tuple(course.first)} | {
         row: course.right(mixed, [c.question for c in mixed] if row == SAME else words, ms, row)
-        for row, ms in memories.items()
-    }
-    new, new_words = course.again(course.others)
-    for row, search in ((OTHERS, learned.search), (OTHERS_NEAREST, _search(learned, AS_PRINTED))):
-        memories[row] = [texts(recalled(search, COLLEAGUE, q)) for q in new_words]
-    for row in (OTHERS_AGAIN, OTHERS, OTHERS_NEAREST):
-        right[row] = course.right(new, new_words, memories.get(row, [()] * len(new)), row)
+        for row, ms in memories.items()}
+    others = {OTHERS_AGAIN: [()]*len(new), OTHERS: _found(learned.search, repeat(COLLEAGUE), new_words),
+              OTHERS_NEAREST: _found(_search(learned, AS_PRINTED), repeat(COLLEAGUE), new_words)}
+    right |= {row: course.right(new, new_words, ms, row) for row, ms in others.items()}
     corrected = {l.choice.id for l in course.lessons}
-    return Asked(right, {k: tuple(v) for k, v in memories.items()}, tuple(c.id in corrected for c in course.taught))
+    return Asked(right, memories | others, tuple(c.id in corrected for c in course.taught))
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #3267f2ee
 def times(
@@ -213,8 +215,8 @@ def _corrected_rows(asked: Asked) -> TableRows:
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #manners3
 def _heard(row: str, learned: LearnedMemories) -> dict[str, Any]:
-    share_of = share(sum(bool(a[RESIDUAL]) for a in learned.added), len(learned.added))
-    return figure("Experiment 3", row, "conversations the domain learned from", share_of)
+    shared = [bool(a[RESIDUAL]) for a in learned.added]
+    return figure("Experiment 3", row, "conversations the domain learned from", share(sum(shared), len(shared)))
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #manners3b
 def by_manner(
@@ -231,7 +233,7 @@ def by_manner(
                 for l in course.lessons]
         with new_store() as store:
             now = learn(said, Builder(store, embedder, agents), RefinedSearch(store, embedder, PAPER_SETTINGS))
-            memories = [texts(recalled(now.search, u, q)) for u, q in zip(course.users, words)]
+            memories = _found(now.search, course.users, words)
         fewer = errors_removed(course.right(again, words, memories, row), asked.right[AGAIN])
         rows += [figure("Experiment 3", row, "errors removed", fewer), _heard(row, now)]
     return rows

@@ -141,25 +141,26 @@ _run = partial(of_paper, paper="mark")
 def _printed(r: Mapping[str, Any]) -> str: return "" if r["paper"] is None else f" (paper {r['paper']:g})"
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #931c966d
+_FIRST = """e | 0 0 3 navy | A conversation has ended | builder: every agent reads all of it, once
+r | 1 0 1 orange | Residual agent | what an expert taught
+u | 1 1 1 orange | Question agent | how this user speaks
+a | 1 2 1 orange | Response agent | how this user wants answers
+m | 2 0 3 blue | Refined memories in SQLite | merged where the same, settled where they disagree; each with its \
+sources, recalls and trust, {t.initial:g} at first; residual ones for every user, the others for one
+f | 3 0 3 blue | Search | relevance: {w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, \
+{w.feedback:g} feedback; the best of each kind
+q | 4 0 1 navy | A new question | of any user
+p | 4 1 2 navy | Prompt | {s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens
+x | 5 0 3 deep | Answer, and what people say of it | right and wrong count for the memories that were shown"""
+
 def _first_cards() -> list[Card]:
-    "The boxes of Figure 1, from the settings that memkit ships."
-    s, t, w = MarkSettings(), TrustSettings(), PRESETS["Default"]
-    terms = f"{w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, {w.feedback:g} feedback"
-    boxes = (     # name, row, column, columns wide, title, text, colour of the edge
-        ("e", 0, 0, 3, "A conversation has ended", "builder: every agent reads all of it, once", "navy"),
-        ("r", 1, 0, 1, "Residual agent", "what an expert taught", "orange"),
-        ("u", 1, 1, 1, "Question agent", "how this user speaks", "orange"),
-        ("a", 1, 2, 1, "Response agent", "how this user wants answers", "orange"),
-        ("m", 2, 0, 3, "Refined memories in SQLite",
-             "merged where the same, settled where they disagree; each with its sources, recalls and trust, "
-             f"{t.initial:g} at first; residual ones for every user, the others for one", "blue"),
-        ("f", 3, 0, 3, "Search", f"relevance: {terms}; the best of each kind", "blue"),
-        ("q", 4, 0, 1, "A new question", "of any user", "navy"),
-        ("p", 4, 1, 2, "Prompt",
-             f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", "navy"),
-        ("x", 5, 0, 3, "Answer, and what people say of it",
-             "right and wrong count for the memories that were shown", "deep"))
-    return [Card(*box) for box in boxes]
+    "The boxes of Figure 1 (name, row, column, columns wide, colour, title, text), from the settings that memkit ships."
+    out = []
+    for line in _FIRST.format(s=MarkSettings(), t=TrustSettings(), w=PRESETS["Default"]).splitlines():
+        name, place, title, text = line.split(" | ")
+        *at, colour = place.split()
+        out.append(Card(name, *map(int, at), title, text, colour))
+    return out
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #0ec160c1
 def figure_1(
@@ -353,20 +354,12 @@ def figure_6(
     return diagram("mark, Figure 6", alt, cards, columns=5, down=.15)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #bfa0d019
-ROLES = (
-    (
-        "1", "curates the truth, judges answers", "none: the questions' key decides", "GPT-4 and expert",
-        "option by likelihood; ICS, KPCS, AICS by fixed rules"),
-    (
-        "2", "corrects, from knowledge and the explanation", "simulated: right option and sentences of the explanation",
-        "none", "turns, tokens, words; memories per conversation"),
-    (
-        "3", "judges answers", "none: the questions' key decides", "GPT-4 and expert",
-        "as in 1, all questions, beside controls"),
-    (
-        "4", "corrects, from knowledge and the explanation", "simulated, another user", "none",
-        "as in 2, and who is right afterwards"),
-)
+ROLES = """curates the truth, judges answers | none: the questions' key decides | GPT-4 and expert | \
+option by likelihood; ICS, KPCS, AICS by fixed rules
+corrects, from knowledge and the explanation | simulated: right option and sentences of the explanation | none | \
+turns, tokens, words; memories per conversation
+judges answers | none: the questions' key decides | GPT-4 and expert | as in 1, all questions, beside controls
+corrects, from knowledge and the explanation | simulated, another user | none | as in 2, and who is right afterwards"""
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #14390e12
 def table_1(
@@ -410,7 +403,8 @@ def table_3(
     heads = (("expert", PAPER), ("expert", HERE), ("evaluated by", PAPER), ("evaluated by", HERE))
     return PaperTable(
         "mark, Table 3", "who corrects and who judges", heads,
-        tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
+        tuple(Line(f"experiment {n}", tuple(map(Cell, line.split(" | "))))
+              for n, line in enumerate(ROLES.splitlines(), 1)))
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #02763c6a
 _COUNTS, _COUNTED = {m: m for m in ("mean", "std", "min", "max")}, ("turns", "tokens", "words")

@@ -3967,8 +3967,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'memkit.mark.corrections.classify': ( 'mark/corrections.html#classify',
                                                                                'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.heard': ('mark/corrections.html#heard', 'memkit/mark/corrections.py'),
-                                         'memkit.mark.corrections.identifies': ( 'mark/corrections.html#identifies',
-                                                                                 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.impersonal': ( 'mark/corrections.html#impersonal',
                                                                                  'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.injected': ( 'mark/corrections.html#injected',

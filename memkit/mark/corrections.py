@@ -7,9 +7,8 @@ __all__ = ['SMALL', 'EMPTY', 'WISHED', 'TITLE', 'FIRST_PERSON', 'SILENT', 'BACKE
            'SMALL_TALK', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN', 'LABELS', 'use_of', 'about_whom',
            'of_nobody', 'is_personal', 'CorrectionSentence', 'read_sentences', 'assistants_words', 'says_nothing',
            'is_refused', 'read_reply', 'is_backed', 'backed', 'Heard', 'heard', 'Read', 'read_conversation',
-           'OpenQuestion', 'topics', 'topic_question', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent',
-           'injected', 'Recall', 'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again',
-           'classification_of', 'classify']
+           'OpenQuestion', 'topics', 'topic_question', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall',
+           'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -24,7 +23,7 @@ from .refined import (
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from ..reading.examples import alike
 from ..reading.facts import names_and_numbers
-from ..reading.gate import CREDENTIAL, load_gate
+from ..reading.gate import closed_forms, load_gate
 from ..reading.notes import KEEP_WISH, NODDED, NOTED, QUOTED, NO_WORDS, chat_sentences, clauses_by_sentence
 from ..reading.reader import Claim, Clause, ReplyReader, ReplyReading, load_reader, load_reply_reader
 from ..reading.validation import gives_orders
@@ -418,17 +417,6 @@ def topic_question(
     told = " ".join(c.text for c in clauses if not personal(c) and not gives_orders(c.text))
     return " ".join(" ".join(s.text for s in load_gate().judge(told) if not s.held).split())
 
-# %% ../../nbs/mark/05_corrections.ipynb #c9e52d19
-_EMAIL = r"[\w.+-]@[\w-]+\.\w"
-_PHONE = r"(?<!\w)(?:\+\d|\(?0\d)(?:[ /().-]{0,2}\d){6,}|(?<!\w)\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?!\w)"
-_CLOSED = re.compile(f"{_EMAIL}|{_PHONE}|{CREDENTIAL}")
-
-def identifies(
-    text: str,
-) -> bool:
-    "Does it hold an e-mail address, a telephone number, a password or a key? Closed forms only (ours)."
-    return bool(_CLOSED.search(text))
-
 # %% ../../nbs/mark/05_corrections.ipynb #0adbbab8
 def impersonal(
     text: str,
@@ -485,7 +473,7 @@ def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
         if c.side in ("question", "answer") or not back: return True
         return c.share >= CLAIM and (c.side == "concession" or c.text in last)
     claims = news_of(replace(found, claims=tuple(filter(stays, backed(found).claims))), about)
-    if not claims or any(map(identifies, [about, *claims])): return out
+    if not claims or any(map(closed_forms, [about, *claims])): return out
     return [*out, made(claims, "correction")]
 
 # %% ../../nbs/mark/05_corrections.ipynb #0daac83d

@@ -26,7 +26,7 @@ from .scoring import (
 from ..answer.scorer import load_scorer
 from ..answer.screening import other_medicines
 from ..models.embed import Embedder
-from ..reading.reader import load_reply_reader
+from ..reading.reader import load_reply_reader, sigmoid
 from ..records import Considered, Hit, Memory, check_counts, check_shares, check_text, check_time, utc_now
 
 # %% ../../nbs/mark/08_search.ipynb #9a54de47
@@ -326,7 +326,7 @@ def answering(
 ) -> np.ndarray:            # [n], 0..1
     "Reading and cosines as one similarity: sigmoid(logit(p) + the sum of 20*(cosine - its middle))."
     p = np.clip(p, 1e-4, 1 - 1e-4)
-    return 1/(1 + np.exp(-(np.log(p/(1 - p)) + sum(STEEP*(np.asarray(c) - m) for c, m in zip(cosines, MIDDLES)))))
+    return sigmoid(np.log(p/(1 - p)) + sum(STEEP*(np.asarray(c) - m) for c, m in zip(cosines, MIDDLES)))
 
 # %% ../../nbs/mark/08_search.ipynb #ca6eb455
 CLOSE = 3.   # how many times likelier the best may be, for another one to stand beside it; chosen on the same texts

@@ -481,7 +481,6 @@ def open(
     p: Parts,
     settings: MarkSettings | None = None,
     documents=None,                        # domain knowledge: a Retriever, or a list of Documents
-    prompted: bool = False,                # agents that ask the model, as in the paper; False: those that work offline
     policy=None,                           # a Policy, its rules, or a JSON file of them; None: nothing is hidden
     attributes_of=None,                    # of a user: region, department, purpose, …
     search: SearchSettings | None = None,
@@ -490,7 +489,7 @@ def open(
 ) -> MarkAssistant:
     "MARK's assistant, put together from its parts (MARK §1.2)."
     encoder, s = Remembered(p.embedder), settings or cls.Settings()
-    agents = prompted_agents(p.model) if prompted or p.prompted else embedded_agents()
+    agents = prompted_agents(p.model) if p.prompted else embedded_agents()
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
     for user, role in (roles or {}).items(): know(p.store, user, role)

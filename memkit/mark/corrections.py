@@ -12,7 +12,7 @@ __all__ = ['SMALL', 'EMPTY', 'WISHED', 'TITLE', 'FIRST_PERSON', 'SILENT', 'BACKE
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
@@ -273,6 +273,8 @@ class Read:
     withdrawn: bool = False      # the user takes it back in the next message
     next: str = ""               # the turn after
 
+_NOTHING = Read("", "", "", "", (), (), ())   # before the first exchange, and behind the last
+
 # %% ../../nbs/mark/05_corrections.ipynb #fc6bf269
 _ITEM = re.compile(r"^(?:\W*(?:\d{1,2}[.)]\s|[-*•|#])|[^|\n]*\|[^|\n]*\|)")
 
@@ -281,15 +283,16 @@ def _statements(answer: str) -> tuple[str, ...]:
     return tuple(claim_text(s) for _, s in chat_sentences(answer) if told(s) and content_stems(s))
 
 # %% ../../nbs/mark/05_corrections.ipynb #e52792f0
-def _asked(r: Read, earlier: Read | None) -> Read:
+def _asked(r: Read, earlier: Read) -> Read:
     "The exchange with the question that its answer belongs to: the message's own, or the one before."
-    asks, follows = " ".join(x.text for x in r.said if x.use == "question"), bool(earlier and earlier.root)
-    if follows and (r.disputed or not asks):
+    asks = " ".join(x.text for x in r.said if x.use == "question")
+    if earlier.root and (r.disputed or not asks):
         return replace(r, about=earlier.about, root=earlier.root, about_turns=earlier.about_turns)
     if r.disputed and not asks: return r
-    if follows and len(set(content_stems(asks))) < 3:
+    about = root = " ".join(r.message.split())
+    turns = (r.turn,)
+    if earlier.root and len(set(content_stems(asks))) < 3:
         about, root, turns = f"{earlier.root} {asks}", earlier.root, (earlier.about_turns[0], r.turn)
-    else: about, root, turns = (" ".join(r.message.split()),)*2 + ((r.turn,),)
     return replace(r, about=cut(about, LONGEST), root=root, about_turns=turns)
 
 # %% ../../nbs/mark/05_corrections.ipynb #75f1fe62
@@ -306,17 +309,18 @@ def _content(said: Sequence[CorrectionSentence], h: Heard) -> bool:
     return h.kind in (*SETTLES, "question") and said[0].use in EMPTY
 
 # %% ../../nbs/mark/05_corrections.ipynb #dd67f6e5
-def _used(said: Sequence[CorrectionSentence], kinds: Mapping[str, float], kind: str) -> list[CorrectionSentence]:
+def _used(said: Sequence[CorrectionSentence], h: Heard) -> list[CorrectionSentence]:
     "The uses of the sentences, corrected by the kind of the whole message."
     def as_statement(x: CorrectionSentence) -> CorrectionSentence:
         return replace(x, use="statement", claim="" if x.whose else claim_text(x.text))
     def stays(x: CorrectionSentence) -> bool: return x.use == "order" or x.use == "statement" and bool(x.whose)
-    if kind == "doubt" and not any(x.use == "check" for x in said):
+    if h.kind == "doubt" and not any(x.use == "check" for x in said):
         asks = [i for i, x in enumerate(said) if x.use == "question"] or [0]
         said = [replace(x, use="check", claim="") if i in asks and x.use != "order" else x for i, x in enumerate(said)]
-    if kinds["format"] >= SURE and not any(x.use in ("wish", "agrees") for x in said):
+    if h.found.kinds["format"] >= SURE and not any(x.use in ("wish", "agrees") for x in said):
         said = [x if stays(x) else replace(x, use="wish", claim="") for x in said]
-    if kind in (*CORRECTS, "wrong"): said = [as_statement(x) if x.use == "wish" and x.wish < SURE else x for x in said]
+    if h.kind in (*CORRECTS, "wrong"):
+        said = [as_statement(x) if x.use == "wish" and x.wish < SURE else x for x in said]
     return list(said)
 
 # %% ../../nbs/mark/05_corrections.ipynb #0573a33d
@@ -326,7 +330,7 @@ def _with_reply(r: Read, h: Heard, was_asked: bool) -> Read:
     mine, theirs = ([c for c in h.found.claims if c.side == side] for side in ("reply", "concession"))
     said = [replace(x, right=_share(x.text, mine)) for x in r.said]
     content = bool(said) and _content(said, h)
-    said = _used(said, h.found.kinds, h.kind) if said else said
+    said = _used(said, h)
     tells = lambda x: x.use in ("statement", "check") or x.use == "question" and x.right >= CLAIM
     disputed = h.kind in CORRECTS and any(map(tells, said))
     if was_asked and not disputed: said = [replace(x, claim="") for x in said]   # answers to the assistant's question
@@ -343,11 +347,11 @@ def read_conversation(
     out: list[Read] = []
     for e, h in zip(conversation.exchanges, heard(conversation, load_reply_reader())):
         earlier, message = out[-WINDOW:], e.question[:READ]
-        last, answer = earlier[-1] if earlier else None, assistants_words(e.answer, (NOTED, QUOTED))[:READ]
+        last, answer = earlier[-1] if earlier else _NOTHING, assistants_words(e.answer, (NOTED, QUOTED))[:READ]
         shown = tuple(x for text in e.shown for _, x in chat_sentences(text))
         r = Read(e.turn, message, "", "", (), tuple(read_sentences(message)), _statements(answer),
                  asks=answer.rstrip().endswith("?"), shown=shown)
-        r = _with_reply(r, h, bool(last) and last.asks)
+        r = _with_reply(r, h, last.asks)
         heard_before = [*(x for o in earlier for x in (*o.answer, *o.shown)), *shown]
         again = says_again if r.disputed and denies(message) else echoes    # "no, every year", after "every two years"
         known = lambda x: x.use == "statement" and again(x.claim or x.text, heard_before)
@@ -358,12 +362,11 @@ def read_conversation(
 def _taken(read: Sequence[Read]) -> tuple[Read, ...]:
     "The exchanges, each with whether the user accepted its answer."
     out = []
-    for r, after in zip(read, [*read[1:], None]):
-        withdrawn = bool(after) and after.kind == "retract"
-        again = bool(after) and any(x.use == "check" for x in after.said)
-        doubted = again or withdrawn or bool(after) and after.disputed
-        accepted = "explicit" if after and after.content else "implied" if r.conceded and not doubted else ""
-        out.append(replace(r, accepted=accepted, withdrawn=withdrawn, next=after.turn if after else ""))
+    for r, after in zip(read, [*read[1:], _NOTHING]):
+        withdrawn = after.kind == "retract"
+        doubted = withdrawn or after.disputed or any(x.use == "check" for x in after.said)
+        accepted = "explicit" if after.content else "implied" if r.conceded and not doubted else ""
+        out.append(replace(r, accepted=accepted, withdrawn=withdrawn, next=after.turn))
     return tuple(out)
 
 # %% ../../nbs/mark/05_corrections.ipynb #dca808cc

@@ -1955,6 +1955,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'memkit/experiments/mark/run.py'),
                                              'memkit.experiments.mark.run._label': ( 'experiments/mark/run.html#_label',
                                                                                      'memkit/experiments/mark/run.py'),
+                                             'memkit.experiments.mark.run._life': ( 'experiments/mark/run.html#_life',
+                                                                                    'memkit/experiments/mark/run.py'),
                                              'memkit.experiments.mark.run._means': ( 'experiments/mark/run.html#_means',
                                                                                      'memkit/experiments/mark/run.py'),
                                              'memkit.experiments.mark.run._printed': ( 'experiments/mark/run.html#_printed',

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'Source', 'BuilderSettings', 'other_answer',
            'compared', 'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta',
-           'joined_sources', 'ConflictSide', 'contest', 'claim_of', 'once_more', 'ResolutionStep', 'said_at',
-           'Resolution', 'nearest', 'resolve']
+           'joined_sources', 'ConflictSide', 'contest', 'once_more', 'ResolutionStep', 'said_at', 'Resolution',
+           'nearest', 'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['DROPPED', 'RESTORED', 'GRACE', 'ROLES', 'People', 'memory_logs', 'MaintainedMemory', 'maintenance_verdict',
            'standings', 'Dropped', 'MaintenanceReport', 'move_aside', 'set_aside', 'revive', 'maintain', 'undo',
-           'QuorumSettings', 'Vote', 'vote_of', 'last_votes', 'support', 'standing_claim', 'claims_in', 'votes_in',
-           'know', 'unknow', 'known_people', 'settle', 'Side', 'dispute_sides', 'spared']
+           'QuorumSettings', 'Vote', 'vote_of', 'last_votes', 'support', 'standing_claim', 'know', 'unknow',
+           'known_people', 'settle', 'dispute_sides', 'spared']
 
 # %% ../../nbs/mark/09_maintain.ipynb #caa20ccf
 from collections import defaultdict

@@ -9,6 +9,7 @@ __all__ = ['PAPER', 'EACH_ONCE', 'Outcome', 'TABLE_7', 'TrustSettings', 'Trust',
 # %% ../../nbs/mark/02_trust.ipynb #79a6c8a9
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from fastcore.basics import patch
 
@@ -116,9 +117,8 @@ def timeline(
     settings: TrustSettings = PAPER,
 ) -> list[Trust]:                 # before the first recall and after each; one more than outcomes
     "Trust along a memory's life (MARK, appendix 1)."
-    life = [new_trust(settings)]
-    for outcome in outcomes: life.append(life[-1].after(outcome, settings))
-    return life
+    after = lambda trust, outcome: trust.after(outcome, settings)
+    return list(accumulate(outcomes, after, initial=new_trust(settings)))
 
 # %% ../../nbs/mark/02_trust.ipynb #128bf9c4
 def replay(

@@ -39,7 +39,7 @@ from ...mark.poisoning import lab_topics, poisoning_rows
 from ...mark.refined import QUESTION, RESPONSE
 from ...mark.scoring import PRESETS
 from ...mark.search import RefinedSearch
-from ...mark.trust import TrustSettings, table_7 as recomputed
+from ...mark.trust import Printed, TrustSettings, table_7 as recomputed
 from ...models.embed import Embedder, MiniLM, Remembered
 from ...models.lm import LanguageModel
 from ...records import json_copy, utc_now
@@ -83,6 +83,8 @@ NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 # %% ../../../nbs/experiments/mark/03_run.ipynb #1768d74c
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
+def _life(row: Printed) -> str: return f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"
+
 def _ends(pair: Sequence[float], low: str, high: str) -> dict[str, float]:
     "Two values by their name's ending; none where they are the same."
     return dict(zip(("",) if pair[0] == pair[1] else (low, high), pair))
@@ -91,7 +93,7 @@ def table_7_rows() -> TableRows:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, values, kept in recomputed():
-        made = partial(figure, "Table 7", f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong")
+        made = partial(figure, "Table 7", _life(row))
         for key, label in NAMES.items():
             note = f"print: {row.how[key]}" if key in row.how else ""
             for end, value in _ends(sorted(values[key]), ", lowest", ", highest").items():
@@ -439,16 +441,13 @@ def table_7(
     result: Result | None = None,
 ) -> PaperTable:
     "A memory's life under the retention rule: the formula beside the print (MARK Table 7)."
-    rows, t = rows_of(_run(result), "Table 7"), TrustSettings()
-    lines = []
-    for name in dict.fromkeys(row for row, _ in rows):
-        cells = []
-        for metric in (*NAMES.values(), "kept (1) or dropped (0)"):
-            mine = [r for (row, m), r in rows.items() if row == name and m.partition(", ")[0] == metric]
-            said = [("yes" if r["ours"] else "no") if metric.startswith("kept") else f"{r['ours']:.3f}" for r in mine]
-            printed = ("yes" if mine[0]["paper"] else "no") if metric.startswith("kept") else f"{mine[0]['paper']:g}"
-            cells += [Cell("–".join(dict.fromkeys(said))), Cell(printed)]
-        lines.append(Line(name, tuple(cells)))
+    rows_of(_run(result), "Table 7")
+    lines, t, yes = [], TrustSettings(), {True: "yes", False: "no"}
+    for row, values, kept in recomputed():
+        ours = [[f"{v:.3f}" for v in sorted(values[key])] for key in NAMES] + [[yes[k] for k in kept]]
+        printed = [f"{float(getattr(row, key)):g}" for key in NAMES] + [yes[row.retained]]
+        cells = [Cell(words) for mine, paper in zip(ours, printed) for words in ("–".join(dict.fromkeys(mine)), paper)]
+        lines.append(Line(_life(row), tuple(cells)))
     heads = tuple((m, who) for m in ("trust", "persistence", "needed", "kept") for who in (HERE, PAPER))
     note = (f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the "
             "paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns "

@@ -123,7 +123,7 @@ def test_a_session_that_could_not_be_read_is_read_later(embedder):
 
 def test_a_mode_decides_what_is_filled_first_and_stands_last():
     pieces = [Piece(name="document", text="D"), Piece(name=RESIDUAL, text="M")]
-    place = lambda first: [assemble("?", first)(pieces)[-1].text.index(t) for t in ("\nD", "\nM")]
+    place = lambda first: [assemble("?", pieces, first)[-1].text.index(t) for t in ("\nD", "\nM")]
     assert place(KNOWLEDGE) == sorted(place(KNOWLEDGE), reverse=True) and place(MEMORY) == sorted(place(MEMORY))
 
 

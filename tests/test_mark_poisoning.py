@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.maintain import Voters, QuorumSettings, know, known_people, last_votes, settle, dispute_sides, spared, standing_claim, unknow
+from memkit.mark.maintain import QuorumSettings, dispute_sides, know, known_people, last_votes, settle, spared, standing_claim, unknow, vote_of
 
 people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
 
-def heard(words, of=Voters()): return [of.vote(i, by, claim, favours) for i, (by, claim, favours) in enumerate(words, 1)]
+def heard(words, of={}): return [vote_of(i, by, claim, favours, of) for i, (by, claim, favours) in enumerate(words, 1)]
 
 
 words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1, max_size=25)
@@ -21,7 +21,7 @@ words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1
 
 # --- the rule
 
-EXPERTS = Voters({n: "expert" for n in "xyz"})
+EXPERTS = dict.fromkeys("xyz", ("expert", ""))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.booleans()), max_size=30))
@@ -39,7 +39,7 @@ def test_without_roles_one_person_never_replaces_what_another_stands_behind(said
 
 @given(words)
 def test_names_of_one_origin_are_one_person(said):
-    one = Voters(origins=dict.fromkeys("abcdefgh", "here"))
+    one = dict.fromkeys("abcdefgh", ("member", "here"))
     assert standing_claim(heard([("q", 0, True), *said], one), rule) == 0 and len(last_votes(heard(said, one))) == 1
 
 
@@ -175,7 +175,7 @@ def test_regions_are_kept_apart(embedder):
         us = [taught(user, seven, "US") for user in "bcde"]
         assert settle(ward.store, embedder, [*de, *us]) == [] and not ward.store.superseded(DOMAIN)
         fr = [taught(user, seven, "DE") for user in "bcd"]
-        assert [s.gave_way for s in settle(ward.store, embedder, fr)] == [(de[0],)] and set(ward.store.superseded(DOMAIN)) == set(de)
+        assert [s.memory for s in settle(ward.store, embedder, fr)] == [de[0]] and set(ward.store.superseded(DOMAIN)) == set(de)
 
 
 def test_roles_and_origins_are_kept_without_words_and_forgotten(tmp_path):
@@ -185,10 +185,10 @@ def test_roles_and_origins_are_kept_without_words_and_forgotten(tmp_path):
         with pytest.raises(ValueError, match="member, expert, reviewer"): know(store, "ann", "boss")
     with MemoryStore(tmp_path/"m.sqlite3") as store:
         found = known_people(store)
-        assert {store.alias("wilhelmina"): "expert", store.alias("xaver"): "reviewer"} == dict(found.roles) and len(found.origins) == 1
+        assert {store.alias("wilhelmina"): "expert", store.alias("xaver"): "reviewer"} == {by: role for by, (role, _) in found.items()} and sum(origin != "" for _, origin in found.values()) == 1
         assert b"ward-7" not in (tmp_path/"m.sqlite3").read_bytes() and b"wilhelmina" not in (tmp_path/"m.sqlite3").read_bytes()
         unknow(store, "wilhelmina")
-        assert list(known_people(store).roles) == [store.alias("xaver")]
+        assert list(known_people(store)) == [store.alias("xaver")]
 
 
 def test_downvoters_drop_nothing_of_an_expert_and_four_names_of_one_origin_are_one(embedder):

@@ -142,8 +142,8 @@ def test_what_a_stored_memory_brings(right, wrong, silent, similarity, since):
 
 
 @pytest.mark.parametrize("given_, what", [
-    (dict(recall_counts=[1, -1]), "-1 for candidate 1"), (dict(ages=[0., -.5]), "-0.5 for candidate 1"), (dict(ages=[float("nan"), 0]), "candidate 0"), (dict(ages=[0, float("inf")]), "inf for candidate 1"),
-    (dict(similarities=[.5, float("inf")]), "finite"), (dict(feedbacks=[0, 1.5]), "-1..1"), (dict(feedbacks=[float("nan"), 0]), "-1..1"), (dict(similarities=[.5]), "1 similarities"),
+    (dict(recall_counts=[1, -1]), "candidate 1 has .-1.0"), (dict(ages=[0., -.5]), "candidate 1 has .2.0, -0.5"), (dict(ages=[float("nan"), 0]), "candidate 0"), (dict(ages=[0, float("inf")]), "candidate 1 has .2.0, inf"),
+    (dict(similarities=[.5, float("inf")]), "finite"), (dict(feedbacks=[0, 1.5]), "-1..1"), (dict(feedbacks=[float("nan"), 0]), "-1..1"), (dict(similarities=[.5]), "for every candidate"),
     (dict(similarities=[[.5], [.5]]), "for every candidate"), (dict(recall_counts=[1.5, 2]), "whole number")])
 def test_candidates_that_cannot_be(given_, what):
     with pytest.raises(ValueError, match=what): rank(**{"recall_counts": [1, 2], "ages": [0., 1.], "similarities": [.5, .5], "feedbacks": [0, 0]} | given_)

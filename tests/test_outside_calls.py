@@ -33,8 +33,7 @@ def test_mark_shows_what_the_domain_knows():
         mark.chat("ann", "How often is the infusion pump calibrated?")
         mark.chat("ann", "No. The infusion pump is calibrated every Monday.")
         if job := mark.end("ann"): job.result()
-        known = mark.domain_memories("ben")
-        assert known == mark.shared_memories("ben") and any("Monday" in m.text for m in known)
+        assert any("Monday" in m.text for m in mark.shared_memories("ben"))
 
 
 def test_mark_answers_with_what_colleagues_taught():

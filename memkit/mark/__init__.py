@@ -29,4 +29,4 @@ def open_mark(
     from memkit.mark.assistant import MarkAssistant
     from memkit.turn.assistants import opened, parts
     p = parts(MarkAssistant, store, model, embedder, prompted=prompted)
-    return opened(MarkAssistant.open(p, settings, documents, prompted, policy, attributes_of, search, roles), p)
+    return opened(MarkAssistant.open(p, settings, documents, policy, attributes_of, search, roles), p)

@@ -127,6 +127,7 @@ class Exchange:
     question: str       # '' where the user said nothing
     answer: str = ""
     at: datetime        # with a time zone
+    shown: tuple[str, ...] = ()   # the texts of memories that its prompt showed: they aren't learned again
 
     def __post_init__(self):
         check_text(self.turn, "turn")
@@ -176,12 +177,11 @@ def conversation_of(
     session: str,
     agent: str = "assistant",
     metadata: Mapping[str, str] = {},
+    shown: Mapping[str, tuple[str, ...]] = {},   # by turn
 ) -> Conversation:
     "A session as the store has it (MARK §1.2: the chat history). Raises `ValueError` where the user has no turn in it."
-    said = tuple(
-        Exchange(turn=t.id, question=t.question, answer=t.answer, at=t.at)
-        for t in store.turns(check_user(user), session)
-    )
+    said = [Exchange(turn=t.id, question=t.question, answer=t.answer, at=t.at, shown=shown.get(t.id, ()))
+            for t in store.turns(check_user(user), session)]
     return Conversation(id=session, user=user, exchanges=said, agent=agent, metadata=metadata)
 
 # %% ../../nbs/mark/03_refined.ipynb #f7c79c1a

@@ -64,22 +64,19 @@ def preset(
     raise ValueError(f"no preset is called {name!r}; there are {', '.join(PRESETS)} and test")
 
 # %% ../../nbs/mark/01_scoring.ipynb #b7dac29f
-_CAN_BE = {   # the four columns of a ranking: what is possible, and how an error says so
-    "recall counts": (lambda c: (c >= 0) & (c == np.floor(c)), "a recall count must be a whole number, 0 or more"),
-    "ages in days": (lambda c: (c >= 0) & (c < np.inf), "an age must be 0 days or more (see `age_days`)"),
-    "similarities": (np.isfinite, "a similarity must be a finite number"),
-    "feedback scores": (lambda c: np.abs(c) <= 1, "a feedback score must lie in -1..1")}
-
-# %% ../../nbs/mark/01_scoring.ipynb #b59c471e
 def _columns(*given) -> list[np.ndarray]:
-    "Four columns of floats that can be, equally long; raises `ValueError`."
+    "Recall counts, ages in days, similarities and feedback scores as floats, equally long; raises `ValueError`."
     columns = [np.asarray(values, float) for values in given]
     if len({c.shape for c in columns}) > 1 or columns[0].ndim != 1:
-        shapes = ", ".join(f"{c.size} {name}" for c, name in zip(columns, _CAN_BE))
-        raise ValueError(f"need a list with one number of each for every candidate, got {shapes}")
-    for column, (can_be, what) in zip(columns, _CAN_BE.values()):
-        wrong = np.flatnonzero(~can_be(column))
-        if len(wrong): raise ValueError(f"{what}; got {column[wrong[0]]:g} for candidate {wrong[0]}")
+        raise ValueError("need a list with one number of each for every candidate, got "
+                         f"{', '.join(str(c.shape) for c in columns)}")
+    recalls, ages, similarities, feedbacks = columns
+    right = (recalls >= 0) & (recalls == np.floor(recalls)) & (ages >= 0) & (ages < np.inf)
+    right &= np.isfinite(similarities) & (np.abs(feedbacks) <= 1)
+    if not right.all():
+        i = int(np.argmin(right))
+        raise ValueError("a recall count must be a whole number, 0 or more, an age 0 days or more (see `age_days`), a "
+                         f"similarity finite, a feedback score in -1..1; candidate {i} has {[c[i] for c in columns]}")
     return columns
 
 # %% ../../nbs/mark/01_scoring.ipynb #85b5bba5

@@ -9,8 +9,11 @@ __all__ = ['PAPER', 'EACH_ONCE', 'Outcome', 'TABLE_7', 'TrustSettings', 'Trust',
 # %% ../../nbs/mark/02_trust.ipynb #79a6c8a9
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from fastcore.basics import patch
+
+from ..records import check_shares
 
 # %% ../../nbs/mark/02_trust.ipynb #f1947e5d
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +28,8 @@ class TrustSettings:
     once: bool = False      # does each person count once, with their latest judgement? ours; False: each recall
 
     def __post_init__(self):
-        for name, low in {"alpha": 0, "penalty": .5, "threshold": 0}.items():
-            value = getattr(self, name)
-            if not low <= value <= 1: raise ValueError(f"{name} must lie in {low}..1, got {value}")
+        check_shares(self, "alpha", "penalty", "threshold")
+        if self.penalty < .5: raise ValueError(f"penalty must lie in .5..1, got {self.penalty}")
         if not (0 <= self.w_a <= self.w_s < float("inf") and self.w_s > 0):
             raise ValueError(f"need 0 <= w_a <= w_s and w_s above 0, got {self.w_a} and {self.w_s}")
 
@@ -45,16 +47,16 @@ Outcome = bool | None   # of one recall: called right, called wrong, not judged
 # %% ../../nbs/mark/02_trust.ipynb #b499a521
 @dataclass(frozen=True)
 class Trust:
-    "How one memory fared (MARK, appendix 1). Raises `ValueError` for counts that can't be."
+    "How one memory fared (MARK, appendix 1). Raises `ValueError` for what can't be."
     total: int      # times it reached a prompt; C_total
     correct: int    # of these, called right; C_correct
     incorrect: int  # of these, called wrong; C_incorrect
     score: float    # TS, 0..1
 
     def __post_init__(self):
-        if min(self.correct, self.incorrect) < 0 or self.correct + self.incorrect > self.total:
-            raise ValueError(f"counts must be 0 or more, and correct + incorrect at most total; got {self}")
-        if not 0 <= self.score <= 1: raise ValueError(f"trust must lie in 0..1, got {self}")
+        counted = min(self.correct, self.incorrect) >= 0 and self.correct + self.incorrect <= self.total
+        if not (counted and 0 <= self.score <= 1):
+            raise ValueError(f"counts must be 0 or more, correct + incorrect at most total, trust in 0..1; got {self}")
 
     def after(
         self,
@@ -64,11 +66,9 @@ class Trust:
         "Trust after one more recall: alpha * score + (1 - alpha) * (correct + w_a) / (total + w_s)."
         if not (outcome is None or isinstance(outcome, bool)):
             raise TypeError(f"an outcome is True, False or None, got {outcome!r}")
-        s = settings
-        total, correct = self.total + 1, self.correct + (outcome is True)
-        return Trust(
-            total, correct, self.incorrect + (outcome is False),
-            s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s))
+        s, total, correct = settings, self.total + 1, self.correct + (outcome is True)
+        return Trust(total, correct, self.incorrect + (outcome is False),
+                     s.alpha*self.score + (1 - s.alpha)*(correct + s.w_a)/(total + s.w_s))
 
 # %% ../../nbs/mark/02_trust.ipynb #97a13a1c
 @patch
@@ -102,15 +102,14 @@ def verdict(
 ) -> TrustVerdict:
     "Retention (MARK, appendix 1): kept if TS > w_a / w_s, or PS > threshold * (1 - TS), or never recalled (ours)."
     ps, needed, new = trust.persistence(settings), settings.threshold*(1 - trust.score), settings.initial
-    if not trust.total:
-        return TrustVerdict(True, "kept: never recalled, so there is nothing to judge it by", ps, needed)
-    if trust.score > new:
-        why = f"kept: trust {trust.score:.3f} is above a new memory's {new:.3f} (persistence {ps:.3f})"
-        return TrustVerdict(True, why, ps, needed)
+    trusted = trust.score > new
+    kept = not trust.total or trusted or ps > needed
     low = f"trust {trust.score:.3f} isn't above a new memory's {new:.3f}"
-    if ps > needed:
-        return TrustVerdict(True, f"kept: {low}, but persistence {ps:.3f} is above {needed:.3f}", ps, needed)
-    return TrustVerdict(False, f"dropped: {low}, and persistence {ps:.3f} isn't above {needed:.3f}", ps, needed)
+    if not trust.total: why = "kept: never recalled, so there is nothing to judge it by"
+    elif trusted: why = f"kept: trust {trust.score:.3f} is above a new memory's {new:.3f} (persistence {ps:.3f})"
+    elif kept: why = f"kept: {low}, but persistence {ps:.3f} is above {needed:.3f}"
+    else: why = f"dropped: {low}, and persistence {ps:.3f} isn't above {needed:.3f}"
+    return TrustVerdict(kept, why, ps, needed)
 
 # %% ../../nbs/mark/02_trust.ipynb #2dfe24f5
 def timeline(
@@ -118,9 +117,8 @@ def timeline(
     settings: TrustSettings = PAPER,
 ) -> list[Trust]:                 # before the first recall and after each; one more than outcomes
     "Trust along a memory's life (MARK, appendix 1)."
-    life = [new_trust(settings)]
-    for outcome in outcomes: life.append(life[-1].after(outcome, settings))
-    return life
+    after = lambda trust, outcome: trust.after(outcome, settings)
+    return list(accumulate(outcomes, after, initial=new_trust(settings)))
 
 # %% ../../nbs/mark/02_trust.ipynb #128bf9c4
 def replay(

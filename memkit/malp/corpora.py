@@ -294,10 +294,12 @@ def load_locomo(
 # %% ../../nbs/malp/06_corpora.ipynb #936070e5
 def _locomo(raw: Mapping[str, Any], id: str, remarks: Counter) -> CorpusConversation:
     talk, turns, questions = raw["conversation"], [], []
+    if not isinstance(raw["qa"], list): raise ValueError("qa isn't a list")
     for n in sorted(int(m[1]) for k in talk if (m := re.fullmatch(r"session_(\d+)", k)) and talk[k]):
         with _reading(f"session {n}", "turns with a time"): turns += _session(talk, n, remarks)
-    known, speakers = {t.id for t in turns}, (talk["speaker_a"], talk["speaker_b"])
+    known = {t.id for t in turns}
     if len(known) < len(turns): raise ValueError("two turns share an id")
+    speakers = talk["speaker_a"], talk["speaker_b"]
     if strange := sorted({t.speaker for t in turns} - set(speakers)):
         raise ValueError(f"{', '.join(strange)} speaks, but the speakers are {' and '.join(speakers)}")
     for q in raw["qa"]:

@@ -41,8 +41,8 @@ def literal_match(
     """The first texts that are fewer than `EDITS` edits away from the whole query (MaLP §2.4.3, closest match;
     distance: authors' code)."""
     from rapidfuzz.distance import Levenshtein
-    near = ((i, Levenshtein.distance(query, t, score_cutoff=EDITS)) for i, t in enumerate(texts))
-    return [(i, d) for i, d in near if d < EDITS][:k]
+    edits = enumerate(Levenshtein.distance(query, t, score_cutoff=EDITS) for t in texts)
+    return [(i, d) for i, d in edits if d < EDITS][:k]
 
 # %% ../../nbs/malp/07_memories.ipynb #4bb2f6dc
 def closeness(
@@ -53,14 +53,12 @@ def closeness(
     from rapidfuzz import process
     from rapidfuzz.distance import Levenshtein
     asked, found = list(dict.fromkeys(tokenize(query))), np.zeros(len(texts))
-    words = [list(dict.fromkeys(tokenize(t))) for t in texts]
-    if not asked or not any(words): return found
-    known = list(dict.fromkeys(w for ws in words for w in ws))
-    # [asked, known]; words that are less alike have nothing to do with each other
-    near = process.cdist(asked, known, scorer=Levenshtein.normalized_similarity, score_cutoff=.75)
-    number = {w: i for i, w in enumerate(known)}
-    for i, ws in enumerate(words):
-        if ws: found[i] = near[:, [number[w] for w in ws]].max(axis=1).mean()
+    for i, t in enumerate(texts):
+        words = tokenize(t)
+        if not (asked and words): continue
+        # [asked, words]; words that are less alike have nothing to do with each other
+        near = process.cdist(asked, words, scorer=Levenshtein.normalized_similarity, score_cutoff=.75)
+        found[i] = near.max(axis=1).mean()
     return found
 
 # %% ../../nbs/malp/07_memories.ipynb #e9903248
@@ -76,24 +74,18 @@ def closest_match(
 # %% ../../nbs/malp/07_memories.ipynb #b6d67624
 WAYS = ("context", "normalised", "paper")
 
-def _half_each(first: Sequence[Hit], second: Sequence[Hit], k: int) -> list[Hit]:
-    take = max(-(-k//2), k - len(second))
-    return [*first[:take], *second][:k] if len(first) >= take else [*first, *second][:k]
-
 # %% ../../nbs/malp/07_memories.ipynb #9d2f01ec
+@dataclass
 class MalpRecall:
-    "What of a user's memories matters for a query (MaLP §2.4.3)."
-    def __init__(
-        self,
-        store: "MemoryStore",
-        embedder: Embedder,
-        way: str = "context",  # one of WAYS
-        settings: RecallSettings = RecallSettings(),  # for 'context'
-    ):
-        "Raises `ValueError` for an unknown way."
-        if way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}; got {way!r}")
-        self.store, self.embedder, self.way = store, embedder, way
-        self.search_all = MemorySearch(store, embedder, settings)
+    "What of a user's memories matters for a query (MaLP §2.4.3). Raises `ValueError` for an unknown way."
+    store: "MemoryStore"
+    embedder: Embedder
+    way: str = "context"  # one of WAYS
+    settings: RecallSettings = RecallSettings()  # for 'context'
+
+    def __post_init__(self):
+        if self.way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}; got {self.way!r}")
+        self.search_all = MemorySearch(self.store, self.embedder, self.settings)
 
 # %% ../../nbs/malp/07_memories.ipynb #7f3da8d0
 @patch
@@ -110,12 +102,13 @@ def recall(
     check_text(query, "query")
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
     short = self.store.list(user, "short-term")
-    texts = [m.text for m in short]
-    found = literal_match(query, texts, k) if self.way == "paper" else closest_match(query, texts, k)
-    part = "edits" if self.way == "paper" else "closeness"
-    close = [Hit(item=short[i], score=float(x), source="memory", parts={part: float(x)}) for i, x in found]
+    match, part = (literal_match, "edits") if self.way == "paper" else (closest_match, "closeness")
+    close = [Hit(item=short[i], score=float(x), source="memory", parts={part: float(x)})
+             for i, x in match(query, [m.text for m in short], k)]
     vector = self.embedder.embed([query], "query")[0] if vector is None else vector
-    return _half_each(close, self.store.search(user, vector, k, kind="long-term", encoder=self.embedder.name), k)
+    far = self.store.search(user, vector, k, kind="long-term", encoder=self.embedder.name)
+    # each has half of the places, and what the other leaves free
+    return [*close[:max(-(-k//2), k - len(far))], *far][:k]
 
 # %% ../../nbs/malp/07_memories.ipynb #3f967bd6
 class DialogueMemory(Protocol):
@@ -124,8 +117,7 @@ class DialogueMemory(Protocol):
     store: "MemoryStore"
     def prepare(self, user: str, round: Round, learn_answer: bool = True) -> Any: ...
     def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
-             learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]:
-        ...
+             learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]: ...
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]: ...
     def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt: ...
 
@@ -157,14 +149,14 @@ class NoMemory:
 def take(self: NoMemory, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
          learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]:
     "Keep the round and its entries; returns its turn and them, or nothing if it was kept before."
-    entries, about = self.entries(round), {"kind": self.kind, "at": round.at, "meta": {"round": round.id}}
+    entries = self.entries(round)
     keys = [key for _, key in entries if key]
     vectors = self.embedder.embed(keys) if keys else [None]*len(entries)
+    how = {"kind": self.kind, "at": round.at, "meta": {"round": round.id}, "encoder": self.embedder.name if keys else ""}
     with self.store.transaction(user):
         turn = keep_round(self.store, user, round, session, turn)
         if not turn: return ()
-        return turn, *(self.store.add(user, text, v, turns=[turn], encoder="" if v is None else self.embedder.name,
-                                      **about) for (text, _), v in zip(entries, vectors))
+        return turn, *(self.store.add(user, text, v, turns=[turn], **how) for (text, _), v in zip(entries, vectors))
 
 # %% ../../nbs/malp/07_memories.ipynb #22af4cac
 def dictionary_entries(
@@ -172,12 +164,11 @@ def dictionary_entries(
 ) -> list[tuple[str, str]]:  # (key, value)
     """A round as question and answer, both ways round (MaLP §4.2 after Madaan et al. 2022;
     what counts as a question: ours)."""
-    asked = [s for _, s in chat_sentences(round.before if round.first == "user" else round.assistant)
+    by_user = round.first == "user"
+    asked = [s for _, s in chat_sentences(round.before if by_user else round.assistant)
              if s.rstrip("\"'”’) ").endswith("?")]
-    doctor = [(" ".join(asked[-2:]), round.user)] if asked and round.user.strip() else []
-    patient = ([(round.user, round.assistant)]
-               if round.first == "user" and round.user.strip() and round.assistant.strip() else [])
-    return doctor + patient
+    pairs = [(" ".join(asked[-2:]), round.user), (round.user, round.assistant if by_user else "")]
+    return [(key, value) for key, value in pairs if key.strip() and value.strip()]
 
 # %% ../../nbs/malp/07_memories.ipynb #7d032eb5
 class DictionaryMemory(NoMemory):
@@ -280,24 +271,20 @@ def check_dialogue_memory(
     make: Callable[[], DialogueMemory],  # a fresh one, with an empty store
 ):
     "The contract that every dialogue memory is tested against; raises `AssertionError` with the broken promise."
-    m, said = make(), [
-        Round("a", "I am allergic to penicillin.", "I will note that."), Round("b", "I work nights.", "Since when?")]
+    m, asked = make(), "What am I allergic to?"
+    said = [Round("a", "I am allergic to penicillin.", "I will note that."), Round("b", "I work nights.", "Since when?")]
     for r in said: m.take("ann", r, session="s-1")
-    assert len(m.store.turns("ann")) == 2, "each round is kept as a turn"
-    before = m.store.list("ann")
-    assert not m.take("ann", said[0]), "a round taken before does nothing"
-    assert m.store.list("ann") == before and len(m.store.turns("ann")) == 2, "and adds nothing"
-    hits = m.recall("ann", "What am I allergic to?")
-    assert all(h.item.user == "ann" for h in hits) and hits == m.recall(
-        "ann", "What am I allergic to?"
-    ), "recall is the same each time, and of this user"
-    assert m.recall("bob", "What am I allergic to?") == [], "nobody recalls what another user said"
+    before, store = m.store.list("ann"), m.store
+    assert len(store.turns("ann")) == 2, "each round is kept as a turn"
+    assert not m.take("ann", said[0]) and store.list("ann") == before, "a round taken before does nothing"
+    hits = m.recall("ann", asked)
+    assert all(h.item.user == "ann" for h in hits) and hits == m.recall("ann", asked), "recall is the same each time"
+    assert m.recall("bob", asked) == [], "nobody recalls what another user said"
     m.take("bob", said[0])
-    assert m.store.list("ann") == before, "two users may have rounds of the same name"
+    assert store.list("ann") == before, "two users may have rounds of the same name"
     m.forget("ann")
-    assert (
-        not m.store.list("ann", superseded=True) and not m.store.turns("ann") and m.store.turns("bob")
-    ), "forgetting takes everything of one user"
+    left = store.list("ann", superseded=True) + store.turns("ann")
+    assert not left and store.turns("bob"), "forgetting takes everything of one user"
 
 # %% ../../nbs/malp/07_memories.ipynb #726bf4dc
 class MemoryEncoder(TunedMiniLM):

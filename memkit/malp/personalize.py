@@ -6,7 +6,7 @@
 __all__ = ['OWN', 'SHORT', 'TOGETHER', 'SHOWN', 'PAPER_LORA', 'TRAINING', 'EXIT', 'dialogues', 'dialogue_messages', 'statement',
            'rare_words', 'NoteQuestion', 'note_questions', 'note_examples', 'LoraSettings', 'TooLittle', 'Lessons',
            'lessons', 'Tuned', 'tune', 'Busy', 'first_process', 'lease', 'KeptCheckpoint', 'Personalised',
-           'personalize', 'training_queue', 'leave_training', 'make_parser', 'lora_settings', 'main']
+           'personalize', 'training_queue', 'leave_training', 'make_parser', 'main']
 
 # %% ../../nbs/malp/11_personalize.ipynb #edfa21b1
 import argparse
@@ -62,13 +62,14 @@ def dialogue_messages(
     turns: "Sequence[StoredTurn]",
 ) -> list[Message]:
     "A dialogue as the model reads it: the assistant's own instructions first (MaLP §2.4.2)."
-    return [
-        Message(role="system", text=INSTRUCTIONS),
-        *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer)))]
+    out = [Message(role="system", text=INSTRUCTIONS)]
+    for t in turns: out += [Message(role="user", text=t.question), Message(role="assistant", text=t.answer)]
+    return out
 
 # %% ../../nbs/malp/11_personalize.ipynb #6403a4a9
 _LEAD = re.compile(r"^[^,.?!]{1,40},\s+(?=(?:I|My|We)\b)", re.I)   # a run-up before the sentence begins
 _FIRST = re.compile(r"^(?:\S+\s+){3,}?[^\s,]+(?=,)")                 # up to the first comma, four words at least
+_OWN_WORDS = re.compile(r"(?:I|My|We)\b")
 
 def statement(
     text: str,  # a sentence as the user said it
@@ -77,11 +78,11 @@ def statement(
     text = text.strip()
     if "?" in text or text.startswith("Asked "): return ""
     lead = _LEAD.match(text)
-    if lead and len(lead[0].split()) <= 6 and not re.match(r"(?:I|My|We)\b", text, re.I): text = text[lead.end():]
+    if lead and len(lead[0].split()) <= 6 and not re.match(_OWN_WORDS.pattern, text, re.I): text = text[lead.end():]
     first = _FIRST.match(text)
     text = re.sub(r"\bi\b", "I", (first[0] if first else text).rstrip(" .!"))
     text = text[:1].upper() + text[1:]
-    if not re.match(r"(?:I|My|We)\b", text): return ""
+    if not _OWN_WORDS.match(text): return ""
     said = yours(text)
     return said[0].upper() + said[1:] + "."
 
@@ -126,30 +127,27 @@ def note_questions(
     own, rng, out = [], Random(seed), []
     for m in memories:
         mine = m.meta.get("type") == "user-specific" and m.meta.get("speaker") == "user"
-        said = statement(m.meta.get("text", "")) if mine and m.meta.get("probability", 0.) >= _SURE else ""
-        if said: own.append((m, said))
+        if mine and m.meta.get("probability", 0.) >= _SURE and (said := statement(m.meta.get("text", ""))):
+            own.append((m.id, said))
     seen = Counter(w for _, said in own for w in {w.lower() for w in _words(said)})
-    for m, said in rng.sample(own, len(own)):
+    for memory, said in rng.sample(own, len(own)):
         words = rare_words(said, seen)
         if not words or len(out) >= n: continue
         form = rng.choice(_ASK)
         named = " and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))
-        out.append(NoteQuestion(form.format(named), said, m.id))
+        out.append(NoteQuestion(form.format(named), said, memory))
     return out
 
 # %% ../../nbs/malp/11_personalize.ipynb #6eade76a
 SHORT = "{} Answer in one short sentence."
 
-def _shared(
-    found: Sequence[tuple[NoteQuestion, Sequence[Hit]]],
-    most: int,             # memories
-) -> list[Hit]:
+def _shared(found: Sequence[tuple[NoteQuestion, Sequence[Hit]]]) -> list[Hit]:
     "The notes themselves, and of each question's other hits the first, in turns; by score."
     own = [next(h for h in hits if h.item.id == q.memory) for q, hits in found]
     others = [h for rank in zip_longest(*(hits for _, hits in found)) for h in rank if h is not None]
     kept: dict[int, Hit] = {}
     for h in (*own, *others): kept.setdefault(h.item.id, h)
-    return sorted(list(kept.values())[:max(most, len(own))], key=lambda h: -h.score)
+    return sorted(list(kept.values())[:max(SHOWN, len(own))], key=lambda h: -h.score)
 
 # %% ../../nbs/malp/11_personalize.ipynb #ea8ec57c
 TOGETHER, SHOWN = (3, 8), 6   # questions of a conversation with memories, and without; memories shown (ours)
@@ -164,7 +162,7 @@ def note_examples(
     asked = note_questions(assistant.store.list(user), n, seed)
     found = [(q, assistant.memory.recall(user, q.question, SHOWN)) for q in asked]
     found = [(q, hits) for q, hits in found if any(h.item.id == q.memory for h in hits)]
-    groups = [([q for q, _ in part], _shared(part, SHOWN)) for part in chunked(found, TOGETHER[0])]
+    groups = [([q for q, _ in part], _shared(part)) for part in chunked(found, TOGETHER[0])]
     groups += [(part, []) for part in chunked(asked, TOGETHER[1])]
     return [_talk(assistant, user, part, hits) for part, hits in groups]
 
@@ -237,8 +235,8 @@ def _split(sessions: Sequence[Sequence[Any]], held_out: float) -> tuple[list, li
     "The same sessions, those rounds of them that come last taken off."
     order = sorted((t.at, t.id) for s in sessions for t in s)
     last = {id for _, id in order[-max(1, round(held_out*len(order))):]}
-    part = lambda keep: [s for s in ([t for t in s if (t.id in last) == keep] for s in sessions) if s]
-    return part(False), part(True)
+    parts = ([[t for t in s if (t.id in last) == late] for s in sessions] for late in (False, True))
+    return tuple([s for s in part if s] for part in parts)
 
 # %% ../../nbs/malp/11_personalize.ipynb #ed1b88f6
 def lessons(
@@ -276,14 +274,6 @@ class Tuned:
         "The share of the held-out loss that is gone."
         return 1 - self.after/self.before
 
-# %% ../../nbs/malp/11_personalize.ipynb #b42d3ce8
-def _card(lm: LocalLM, base: str, shape: LoraShape, data: Lessons, settings: LoraSettings, t: Training,
-          before: float, after: float) -> dict[str, Any]:
-    learned = {"rounds": data.rounds, "questions": data.questions, "blake2b": data.digest, "tokens": t.tokens}
-    figures = {"before": before, "after": after, "step": t.step, "stopped": t.stopped, "seconds": t.seconds}
-    return {"model": lm.name, "base": base, "shape": asdict(shape), "data": learned, "settings": asdict(settings),
-            "figures": figures}
-
 # %% ../../nbs/malp/11_personalize.ipynb #6a2bc4a7
 def tune(
     lm: LocalLM,
@@ -300,12 +290,14 @@ def tune(
     shape, base = settings.shape(model.config.get_text_config().num_hidden_layers), base_digest(model)
     tuned = lora_model(model, shape)
     try:
-        training = train(answer_loss(tuned), data.train, data.held_out, settings.training, folder, progress, log,
-                         resume)
+        t = train(answer_loss(tuned), data.train, data.held_out, settings.training, folder, progress, log, resume)
         weights = lora_weights(tuned)
     finally: tuned.unload()
-    losses = training.curve[0]["validation"], training.curve[training.step]["validation"]   # a row for each step
-    return Tuned(weights, _card(lm, base, shape, data, settings, training, *losses), training, *losses)
+    before, after = (t.curve[step]["validation"] for step in (0, t.step))    # a row for each step
+    card = {"model": lm.name, "base": base, "shape": asdict(shape), "settings": asdict(settings),
+            "data": {"rounds": data.rounds, "questions": data.questions, "blake2b": data.digest, "tokens": t.tokens},
+            "figures": {"before": before, "after": after, "step": t.step, "stopped": t.stopped, "seconds": t.seconds}}
+    return Tuned(weights, card, t, before, after)
 
 # %% ../../nbs/malp/11_personalize.ipynb #c6dcab41
 class Busy(RuntimeError):
@@ -385,17 +377,17 @@ def personalize(
     """Train one user's weights and keep them (MaLP §2.4.2). Raises `TooLittle`, `Busy`, `NotFinite`; the user's last
     good weights stay then."""
     # prompts without the user's last weights, which may be of another base
-    plain = MalpAssistant(assistant.memory, lm, assistant.settings)
-    store, base = AdapterStore(assistant.store), base_digest(lm.load()[0])
+    plain, first = MalpAssistant(assistant.memory, lm, assistant.settings), first_process()
+    store, (model, tokenizer) = AdapterStore(assistant.store), lm.load()
     mark = store.mark(user)     # before anything is read: what is forgotten from here on must not be learned
-    data = lessons(plain, user, lm.load()[1], settings)
-    kept = KeptCheckpoint(assistant.store, user, base, mark)
+    data, saved = lessons(plain, user, tokenizer, settings), None
+    kept = KeptCheckpoint(assistant.store, user, base_digest(model), mark)
     # of several processes the first writes for all
-    with lease(assistant.store, user, settings) if first_process() and not leased else nullcontext():
+    with lease(assistant.store, user, settings) if first and not leased else nullcontext():
         tuned = _tuned(lm, data, settings, kept, progress, log, resume)
-        if not (first_process() and tuned.training.step): saved = None
-        else: saved = store.save(user, tuned.weights, {**tuned.card, "made": utc_now().isoformat()}, mark)
-        if first_process(): kept.drop()
+        if first and tuned.training.step:
+            saved = store.save(user, tuned.weights, {**tuned.card, "made": utc_now().isoformat()}, mark)
+        if first: kept.drop()
     return Personalised(saved, tuned, data.rounds)
 
 # %% ../../nbs/malp/11_personalize.ipynb #35b13b2e
@@ -415,7 +407,7 @@ def training_queue(
     "Does the trainings that were left, one after the other. A job fails with what `personalize` raises."
     from memkit.store.jobs import Worker
     def do(job: "Job", offline: bool):
-        lm = assistant.model.lm if isinstance(assistant.model, PersonalLM) else assistant.model
+        lm = getattr(assistant.model, "lm", assistant.model)     # of a PersonalLM
         if not isinstance(lm, LocalLM): raise ValueError("weights are trained on a model in this process")
         own = replace(settings, **job.data | {"targets": tuple(job.data.get("targets", settings.targets))})
         return personalize(assistant, job.user, lm, own, progress=False, leased=True)
@@ -459,12 +451,6 @@ def make_parser() -> argparse.ArgumentParser:
     p.add_argument("--quiet", action="store_true", help="no bar")
     return p
 
-# %% ../../nbs/malp/11_personalize.ipynb #c6473c9d
-def lora_settings(a: argparse.Namespace) -> LoraSettings:
-    "The settings that the options ask for. Raises as `LoraSettings` does."
-    given = {k: v for k, v in vars(a).items() if k in LoraSettings.__dataclass_fields__ and v is not None}
-    return LoraSettings(**{**asdict(PAPER_LORA if a.paper else LoraSettings()), **given})
-
 # %% ../../nbs/malp/11_personalize.ipynb #8ce71352
 def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
     from memkit.malp import open_malp
@@ -472,13 +458,14 @@ def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]
     assistant = open_malp(a.store, lm)
     if not assistant.store.turns(a.user):
         raise TooLittle(f"{a.user!r} has said nothing in this store; check --user and --store")
-    def look(row): return say(event="look", **row) if row["validation"] is not None else None
+    def look(row):
+        if row["validation"] is not None: say(event="look", **row)
     done = personalize(assistant, a.user, lm, settings, not a.quiet, look, not a.fresh)
-    t = done.tuned
-    figures = {k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")}
-    say(event="result", saved=bool(done.saved), rounds=done.rounds, bytes=done.saved.size if done.saved else 0,
-        **figures, tokens=t.training.tokens, resumed=t.training.resumed)
-    return EXIT["saved" if done.saved or not first_process() else "no better"]
+    t, saved = done.tuned.training, done.saved
+    say(event="result", saved=bool(saved), rounds=done.rounds, bytes=saved.size if saved else 0,
+        before=done.tuned.before, after=done.tuned.after, step=t.step, seconds=t.seconds, tokens=t.tokens,
+        resumed=t.resumed)
+    return EXIT["saved" if saved or not first_process() else "no better"]
 
 # %% ../../nbs/malp/11_personalize.ipynb #67fc5cf1
 def _later(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
@@ -501,12 +488,15 @@ def main(
     "`memkit-train`: train and keep one user's weights."
     a = make_parser().parse_args(argv)
     def say(**row):
-        if a.log and first_process():
+        if not first_process(): return
+        if a.log:
             line = json.dumps({"at": utc_now().isoformat(timespec="seconds"), **row})
             with a.log.open("a", encoding="utf-8") as f: f.write(line + "\n")
-        if row["event"] != "look" and first_process(): print(json.dumps(row))
+        if row["event"] != "look": print(json.dumps(row))
     try:
-        say(event="settings", model=a.model, injected=a.injected, **asdict(settings := lora_settings(a)))
+        given = {k: v for k, v in vars(a).items() if k in LoraSettings.__dataclass_fields__ and v is not None}
+        settings = replace(PAPER_LORA if a.paper else LoraSettings(), **given)
+        say(event="settings", model=a.model, injected=a.injected, **asdict(settings))
         if a.store: stores_at([a.store])     # none is made at a mistyped path
         return (_later if a.later else _run)(a, settings, say)
     except Exception as e:

@@ -6,16 +6,17 @@
 __all__ = ['Ranker', 'DPEM', 'YARDSTICK', 'WITH_NAMES', 'BY_WORDS', 'TURN_CONTROLS', 'STANDARD', 'DICTIONARY', 'LETTER',
            'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL', 'CHANGED', 'RecallCase',
            'memorybank_cases', 'evidence_cases', 'text_ranker', 'turn_ranker', 'turns_behind', 'memory_ranker',
-           'evidence_systems', 'CachedCoordinator', 'take_rounds', 'evidence_rows', 'RankedRounds', 'malp_memories',
-           'studied', 'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words',
-           'found_stale', 'newest_first_of', 'recall_rows']
+           'evidence_systems', 'notes_once', 'take_rounds', 'evidence_rows', 'RankedRounds', 'malp_memories', 'studied',
+           'patient_questions', 'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_stale', 'newest_first_of',
+           'found_in_words', 'recall_rows']
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #1e886dac
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,14 @@ from tqdm.auto import tqdm
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
 from ..result import TableRows, figure, new_store
-from ...files import own_data, public_data
+from ...files import own_rows, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
 from ...malp.dpem import PAPER
 from ...malp.memories import DialogueMemory, DPeMMemory, FullHistory, RandomRecall, made_memory
 from ...malp.patients import Patient, PatientQuestion, Telling, knowledge_questions, profile_questions
 from ...models.embed import Embedder
-from ...reading.notes import Note, Round, chat_sentences
+from ...reading.notes import chat_sentences
 from ...records import Hit, Memory
 from ...search.bm25 import BM25
 from ...search.fusion import rrf
@@ -50,12 +51,12 @@ def _labelled(
     c: CorpusConversation, labels: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[EvidenceQuestion, ...]:
     out, sides = [], {"user": "q", "assistant": "r", "both": "qr"}
     for i, q in enumerate(c.questions):
-        label = labels.get((c.id, i), {"evidence": ()})
-        if not label["evidence"]: continue
+        label = labels.get((c.id, i))
+        if not (label and label["evidence"]): continue
         if label["digest"] != blake2b(q.question.encode(), digest_size=16).hexdigest()[:12]:
             raise ValueError(f"question {i} of {c.id} isn't the one that was labelled; use MemoryBank's English files "
                              "as released")
-        out.append(replace(q, evidence=tuple(f"{e}{side}" for e in label["evidence"] for side in sides[label["side"]])))
+        out.append(replace(q, evidence=tuple(e + side for e in label["evidence"] for side in sides[label["side"]])))
     return tuple(out)
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #06b25dcd
@@ -63,8 +64,7 @@ def memorybank_cases(
     history: Path,   # memory_bank_en.json; its questions, probing_questions_en.jsonl, lie beside it
 ) -> list[RecallCase]:
     "MemoryBank's users of whose questions one at least has our label of evidence."
-    rows = map(json.loads, own_data("memorybank_evidence.jsonl").read_text(encoding="utf-8").splitlines())
-    labels = {(r["user"], r["question"]): r for r in rows}
+    labels = {(r["user"], r["question"]): r for r in own_rows("memorybank_evidence.jsonl")}
     asked = history.with_name("probing_questions_en.jsonl")
     users = load_memorybank(history, asked if asked.exists() else None).records
     return [RecallCase("MemoryBank", c, found) for c in users if (found := _labelled(c, labels))]
@@ -72,10 +72,9 @@ def memorybank_cases(
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #6cf41e0b
 def evidence_cases() -> list[RecallCase]:
     "LoCoMo's conversations and MemoryBank's users, as far as MEMKIT_DATA has them; `[]` without it."
-    cases, locomo, bank = [], public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")
-    if locomo:
-        cases += [RecallCase("LoCoMo", c, tuple(q for q in c.questions if q.evidence))
-                  for c in load_locomo(locomo).records]
+    locomo, bank = public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")
+    talks = load_locomo(locomo).records if locomo else ()
+    cases = [RecallCase("LoCoMo", c, tuple(q for q in c.questions if q.evidence)) for c in talks]
     return [*cases, *memorybank_cases(bank)] if bank else cases
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #7dc5bc70
@@ -88,10 +87,14 @@ def text_ranker(
 ) -> Callable[[str], list[tuple[int, float]]]:  # a question -> positions with scores, best first
     "BM25 and vectors over texts, fused by rank."
     bm25, vectors = BM25(texts), embedder.embed(texts) if "dense" in sides else None
-    def by_words(q): return [i for i, _ in bm25.search(q, most)]
-    def by_meaning(q): return np.argsort(-(vectors @ embedder.embed([q], "query")[0]), kind="stable")[:most].tolist()
-    search = {"bm25": by_words, "dense": by_meaning}
-    return lambda q: rrf([search[s](q) for s in sides])
+    def rank(q):
+        ranks = []
+        if "bm25" in sides: ranks.append([i for i, _ in bm25.search(q, most)])
+        if "dense" in sides:
+            near = vectors @ embedder.embed([q], "query")[0]
+            ranks.append(np.argsort(-near, kind="stable")[:most].tolist())
+        return rrf(ranks)
+    return rank
 
 def turn_ranker(
     conversation: CorpusConversation, embedder: Embedder,
@@ -142,8 +145,8 @@ def evidence_systems(
     embedder: Embedder,
 ) -> dict[str, Ranker]:
     "Rankers by name; DPeM reads the conversation with each of its ways to recall, with the note taker that ships."
-    c, taken = case.conversation, CachedCoordinator(EmbeddedCoordinator())
-    def dpem(**how): return DPeMMemory(new_store(), embedder, taken, **how)
+    c, notes = case.conversation, notes_once()
+    def dpem(**how): return DPeMMemory(new_store(), embedder, notes, **how)
     memories = {DPEM: dpem(),
                 "DPeM, words and meaning without context": dpem(recalling=RecallSettings(message=0., before=())),
                 "DPeM, closest match made to work": dpem(way="normalised"),
@@ -157,14 +160,9 @@ def evidence_systems(
         "random memory": memory_ranker(RandomRecall(memories[DPEM]), c)}
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #22dfefe3
-class CachedCoordinator:
+def notes_once() -> Coordinator:
     "Takes the notes of each round once, though several memories read them."
-    def __init__(self, inner: Coordinator): self.inner, self.taken = inner, {}
-
-    def take(self, round: Round) -> list[Note]:
-        "As the inner one."
-        if round not in self.taken: self.taken[round] = self.inner.take(round)
-        return self.taken[round]
+    return SimpleNamespace(take=cache(EmbeddedCoordinator().take))
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #d0001f5d
 def take_rounds(
@@ -216,8 +214,7 @@ def malp_memories(
     embedder: Embedder,
 ) -> dict[str, DialogueMemory]:              # by name; the last two learn with DPeM and with the history
     "MaLP's three settings without weights, DPeM to the letter, and three controls (MaLP §4.2)."
-    notes = CachedCoordinator(EmbeddedCoordinator())
-    names = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY)
+    notes, names = notes_once(), (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY)
     out = {name: made_memory(name, new_store(), embedder, notes) for name in names}
     return out | {RANDOM: RandomRecall(out[DPEM]), RAW: RankedRounds(out[HISTORY], embedder)}
 
@@ -236,12 +233,12 @@ def studied(
     if bad := [n for n in after if not 0 <= n <= len(patient.visits)]:
         raise ValueError(f"{patient.id} made {len(patient.visits)} visits, asked for what is known after {bad[0]}")
     out = {}
-    for n in range(len(patient.visits) + 1):
+    for n, visit in enumerate([*patient.visits, None]):
         if n in after:
             out |= {(name, n, q): m.recall(patient.id, q, near) for name, m in memories.items() for q in queries}
-        if n < len(patient.visits):
-            for m in (m for name, m in memories.items() if name not in (RANDOM, RAW)):   # these learn with another
-                for r in patient.visits[n].rounds: m.take(patient.id, r, session=f"s-visit-{n}")
+        for r in visit.rounds if visit else ():
+            for name, m in memories.items():
+                if name not in (RANDOM, RAW): m.take(patient.id, r, session=f"s-visit-{n}")   # these learn with another
     return out
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #5ca08421
@@ -277,18 +274,6 @@ def found_sentence(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is a sentence that tells the answer among the first `K` memories?"
     return float(any(tells(h, q.told) for h in hits[:K]))
 
-# %% ../../../nbs/experiments/malp/01_recall.ipynb #9cdf0906
-def found_in_words(hits: Sequence[Hit], q: PatientQuestion) -> float:
-    """Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed
-    over."""
-    room = WORDS
-    for h in hits:
-        size = len(h.item.text.split())
-        if size <= room and tells(h, q.told): return 1.
-        room -= size if size <= room else 0
-    return 0.
-
-# %% ../../../nbs/experiments/malp/01_recall.ipynb #318b62cf
 def found_stale(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is a sentence that tells an out-of-date value among the first `K` memories?"
     return float(any(tells(h, q.stale) for h in hits[:K]))
@@ -297,23 +282,25 @@ def newest_first_of(hits: Sequence[Hit], q: PatientQuestion) -> float:
     "Is the value that holds recalled, and no out-of-date one before it?"
     return next((float(tells(h, q.told)) for h in hits[:K] if tells(h, q.told) or tells(h, q.stale)), 0.)
 
+# %% ../../../nbs/experiments/malp/01_recall.ipynb #9cdf0906
+def found_in_words(hits: Sequence[Hit], q: PatientQuestion) -> float:
+    """Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed
+    over."""
+    room, kept = WORDS, []
+    for h in hits:
+        size = len(h.item.text.split())
+        if size <= room:
+            kept.append(h)
+            room -= size
+    return float(any(tells(h, q.told) for h in kept))
+
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #554a362d
 RECALL, CHANGED = "Evidence, simulated patients", "Changed facts"
-_RECALL = {
-    f"round among {K}": found_round, f"sentence among {K}": found_sentence,
-    f"sentence among {WORDS} words": found_in_words}
-_CHANGED = {
-    "newest value among 5": found_sentence, "out-of-date value among 5": found_stale,
-    "newest before out-of-date": newest_first_of}
-
-# %% ../../../nbs/experiments/malp/01_recall.ipynb #26c7c099
-def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
-          groups: Sequence[str]) -> TableRows:
-    rows = [figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS)
-            for name, v in values.items()]
-    return rows + [
-        figure(f"{table}, in pairs", f"{DPEM} less {o}", metric, paired(values[DPEM], values[o], groups=groups))
-        for o in (DICTIONARY, RAW, RANDOM, LETTER)]
+_MEASURES = {
+    RECALL: {f"round among {K}": found_round, f"sentence among {K}": found_sentence,
+             f"sentence among {WORDS} words": found_in_words},
+    CHANGED: {"newest value among 5": found_sentence, "out-of-date value among 5": found_stale,
+              "newest before out-of-date": newest_first_of}}
 
 # %% ../../../nbs/experiments/malp/01_recall.ipynb #bc11dfac
 def recall_rows(
@@ -324,10 +311,13 @@ def recall_rows(
     """Recall of evidence by each memory, and DPeM less the others in pairs; and what comes back of facts that
     changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []
-    asked = [(RECALL, _RECALL, [q for q in questions if q.kind == kind], f", {kind}")
-             for kind in ("profile", "knowledge")]
-    for table, scores, some, end in [*asked, (CHANGED, _CHANGED, [q for q in questions if q.stale], "")]:
-        for what, score in scores.items() if some else ():
-            values = {n: [score(recalled[n, visits, q.patient, q.text], q) for q in some] for n in names}
-            rows += _rows(table, values, what + end, [q.patient for q in some])
+    asked = [(RECALL, [q for q in questions if q.kind == kind], f", {kind}") for kind in ("profile", "knowledge")]
+    for table, some, end in [*asked, (CHANGED, [q for q in questions if q.stale], "")]:
+        groups = [q.patient for q in some]
+        for what, score in _MEASURES[table].items() if some else ():
+            of = {n: [score(recalled[n, visits, q.patient, q.text], q) for q in some] for n in names}
+            rows += [figure(table, n, what + end, bootstrap(v, groups=groups), control=n in CONTROLS)
+                     for n, v in of.items()]
+            rows += [figure(f"{table}, in pairs", f"{DPEM} less {o}", what + end, paired(of[DPEM], of[o], groups=groups))
+                     for o in (DICTIONARY, RAW, RANDOM, LETTER)]
     return rows

@@ -364,7 +364,7 @@ def test_crossings_by_hand():
     lines = {STANDARD: (1, 1, 1), DPEM: (2, 2, 2), LORA: (1, 2, 3), MALP: (3, 1, 3)}
     rows = [{"table": malp_weights.COLD_START, "row": n, "metric": f"{malp_weights.MEASURES[0]}, after {r} rounds", "ours": y} for n, ys in lines.items() for r, y in zip((6, 36, 120), ys)]
     said = [s.split(": ")[1] for s in malp_weights.crossings({"rows": rows})]
-    assert said == ["LoRA is above standard from 36 rounds on, not yet at 6", "LoRA is above DPeM from 120 rounds on, not yet at 36", "MaLP is above DPeM at 6, 120 rounds only", "MaLP is above LoRA at 6 rounds only"]
+    assert said == [f"{a} is above {b} after {n} of 6, 36, 120 rounds" for a, b, n in ((LORA, STANDARD, "36, 120"), (LORA, DPEM, "120"), (MALP, DPEM, "6, 120"), (MALP, LORA, "6"))]
 
 def test_others_like_it_otherwise():
     people = simulate(12, 0, 1)

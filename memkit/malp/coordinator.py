@@ -267,7 +267,7 @@ def take(self: PromptedCoordinator, round: Round) -> list[Note]:
 def _ask(self: PromptedCoordinator, step: str, messages: Sequence[Message], read: Callable[[str], list[Note]],
          shape: type) -> list[Note]:
     def error(problem: str) -> CoordinatorError:
-        return CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem}; expected the JSON that "
+        return CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem}; expected JSON, as "
                                 "the prompt asks for. Use a model that can write JSON and has room for the round, or "
                                 "EmbeddedCoordinator")
     return ask_json(self.model, messages, read, "coordinator", shape, self.max_tokens, error=error)

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'Key', 'Answers', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
-           'IN_OTHER_WORDS', 'TOTAL', 'BREACH', 'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'SCORES', 'Example',
-           'WEIGHTS', 'CURVES', 'query_gold', 'ModelQuestion', 'Studies', 'draw_items', 'item_prompt', 'answer_all',
-           'best_memory', 'paper_2', 'table_5_rows', 'table_2_rows', 'score_rows', 'chosen_styles', 'raised_above',
-           'style_examples', 'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples',
-           'response_rows', 'weights_rows', 'after_rounds']
+           'IN_OTHER_WORDS', 'TOTAL', 'PAPER_2', 'NOT_OURS', 'PAIRS', 'Example', 'WEIGHTS', 'CURVES', 'query_gold',
+           'ModelQuestion', 'Studies', 'draw_items', 'item_prompt', 'answer_all', 'best_memory', 'paper_2',
+           'table_5_rows', 'table_2_rows', 'score_rows', 'chosen_styles', 'raised_above', 'style_examples',
+           'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'response_rows',
+           'weights_rows', 'after_rounds']
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8a7f84fd
 import json
@@ -22,9 +22,9 @@ import numpy as np
 from fastcore.basics import chunked, patch
 from tqdm.auto import tqdm
 
-from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
+from ...evaluate.intervals import bootstrap, rouge_1, rouge_l
 from ...evaluate.judge import Gold, rubric, pair_verdict, win_rate
-from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
+from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, compared
 from ..result import TableRows, figure
 from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
@@ -93,12 +93,11 @@ def draw_items(
 ) -> list[ModelQuestion]:                     # drawn at random, the preference last
     "What one patient's assistant is asked (MaLP §4.3)."
     rng, out = np.random.default_rng([seed, *patient.id.encode()]), []
-    def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
-    for kind in ("profile", "knowledge"):
-        mine = [q for q in questions if q.kind == kind]
-        out += [ModelQuestion(q.id, patient.id, kind, q.text, q.answer) for q in some(mine, kind)]
-    out += [ModelQuestion(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
-            for q in some(new_queries(patient), "response")]
+    there = {kind: [ModelQuestion(q.id, patient.id, kind, q.text, q.answer) for q in questions if q.kind == kind]
+             for kind in ("profile", "knowledge")}
+    there["response"] = [ModelQuestion(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
+                         for q in new_queries(patient)]
+    for kind, all in there.items(): out += [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
     return [*out, ModelQuestion(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8197a394
@@ -157,7 +156,7 @@ INJECTION, LORA, BOTH, MALP, OTHERS = "injection", "LoRA", "DPeM + LoRA", "MaLP"
 TASKS = (
     "Profile QA ROUGE-1", "Profile QA ROUGE-L", "Knowledge QA ROUGE-1", "Knowledge QA ROUGE-L", "preference accuracy",
     "win rate against standard")
-IN_OTHER_WORDS, TOTAL, BREACH = "preference accuracy, in other words", "rubric total, of 10", "answers with a breach"
+IN_OTHER_WORDS, TOTAL, _BREACH = "preference accuracy, in other words", "rubric total, of 10", "answers with a breach"
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #89217ce9
 PAPER_2 = {
@@ -171,7 +170,7 @@ PAPER_2 = {
         DPEM: (0.2237, 0.2097, 0.3507, 0.3398, 0.3306, 0.8460), LORA: (0.3089, 0.2966, 0.3490, 0.3360, 0.6105, 0.7201),
         MALP: (0.3559, 0.3391, 0.3691, 0.3637, 0.6995, 0.9153)},
 }
-PAPER_TABLE_5 = {row: PAPER_2["LLaMA-7B"][row] for row in (STANDARD, DPEM, LORA, MALP)} | {
+_PAPER_TABLE_5 = {row: PAPER_2["LLaMA-7B"][row] for row in (STANDARD, DPEM, LORA, MALP)} | {
     INJECTION: (0.2139, 0.1982, 0.3398, 0.3411, 0.2107, 0.7367)
 }  # LLaMA-7B
 NOT_OURS = (*CONTROLS, *QUOTED, OTHERS)   # rows that only show what chance, or doing less, would reach
@@ -186,11 +185,6 @@ def paper_2(
     llama, gpt = (PAPER_2[model].get(row, none)[i] for model in ("LLaMA-7B", "GPT-3.5"))
     return llama, f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {gpt:g}" if gpt else ""
 
-# %% ../../../nbs/experiments/malp/02_answers.ipynb #427e5d0b
-def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
-    paper, note = paper_2(row, task) if task in TASKS else (None, "")
-    return figure("Table 2", row, task, value, paper, row in NOT_OURS, note)
-
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #70c00b15
 def table_5_rows(
     rows: TableRows,  # Table 2's among them
@@ -198,7 +192,7 @@ def table_5_rows(
     "The ablation: standard, injection, DPeM, LoRA, MaLP (MaLP §4.4, Table 5)."
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}
     parts = product((STANDARD, INJECTION, DPEM, LORA, MALP), enumerate(TASKS))
-    return [dict(there[row, task], table="Table 5", paper=PAPER_TABLE_5[row][i], note="")
+    return [dict(there[row, task], table="Table 5", paper=_PAPER_TABLE_5[row][i], note="")
             for row, (i, task) in parts if (row, task) in there]
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #a1059ff3
@@ -210,32 +204,32 @@ PAIRS = (
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #47220daa
 def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> TableRows:
     "A measure of each row, with intervals by patient, and differences in pairs, on the same items."
-    rows = [_row(n, metric, bootstrap(v, groups=groups)) for n, v in values.items()]
-    if metric == BREACH: return rows
-    return rows + [figure("Table 2, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
-                   for a, b in PAIRS if a in values and b in values]
+    rows = compared("Table 2", metric, values, () if metric == _BREACH else PAIRS, groups, NOT_OURS)
+    for r in rows:
+        if metric in TASKS and r["table"] == "Table 2": r["paper"], r["note"] = paper_2(r["row"], metric)
+    return rows
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #7c74693c
 def _rouge(measure): return lambda said, i: measure([said], [i.reference])[0]
 def _right(said: str, i: ModelQuestion) -> float: return float(said == i.reference)
 
-SCORES = {   # of what is said: the kind of question it answers, and its value
+_SCORES = {   # of what is said: the kind of question it answers, and its value
     TASKS[0]: ("profile", _rouge(rouge_1)), TASKS[1]: ("profile", _rouge(rouge_l)),
     TASKS[2]: ("knowledge", _rouge(rouge_1)), TASKS[3]: ("knowledge", _rouge(rouge_l)),
     TASKS[4]: ("preference", _right), IN_OTHER_WORDS: ("preference", _right),
-    BREACH: ("response", lambda said, i: float(bool(rubric(said, i.gold).breach))),
+    _BREACH: ("response", lambda said, i: float(bool(rubric(said, i.gold).breach))),
     TOTAL: ("response", lambda said, i: rubric(said, i.gold).total)}
 
 def score_rows(
     items: Sequence[ModelQuestion],
     said: Answers,            # answers, or chosen styles; of QUOTED too
     visits: int,
-    metrics: Sequence[str],   # of SCORES
+    metrics: Sequence[str],   # of _SCORES
 ) -> TableRows:
     "What is said after so many visits, scored (MaLP §4.3), and differences in pairs."
     names, rows = dict.fromkeys(name for name, n, _ in said if n == visits), []
     for metric in metrics:
-        kind, score = SCORES[metric]
+        kind, score = _SCORES[metric]
         if some := [i for i in items if i.kind == kind]:
             values = {n: [score(said[n, visits, i.id], i) for i in some] for n in names}
             rows += table_2_rows(values, metric, [i.patient for i in some])
@@ -356,8 +350,9 @@ def response_rows(
     some, rows = [i for i in items if i.kind == "response"], []
     for name in dict.fromkeys(key[0] for key in answers if key[1] == visits and key[0] != STANDARD):
         of, bare = ([rubric(answers[n, visits, i.id], i.gold) for i in some] for n in (name, STANDARD))
-        rows.append(_row(name, TASKS[-1], win_rate([*map(pair_verdict, of, bare)], [i.patient for i in some])))
-    return rows + score_rows(items, answers, visits, (BREACH, TOTAL))
+        won, (paper, note) = win_rate([*map(pair_verdict, of, bare)], [i.patient for i in some]), paper_2(name, TASKS[-1])
+        rows.append(figure("Table 2", name, TASKS[-1], won, paper, name in NOT_OURS, note))
+    return rows + score_rows(items, answers, visits, (_BREACH, TOTAL))
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #1bd866e4
 WEIGHTS = "needs trained weights; not part of the memory-only experiment"
@@ -377,14 +372,14 @@ def after_rounds(
     studies: Studies,
     given: Answers,   # answers, and chosen styles
     names: Sequence[str],
-    metrics: Sequence[str],     # some of SCORES
+    metrics: Sequence[str],     # some of _SCORES
     after: Sequence[int],       # visits
     rounds: int,                # in a visit
 ) -> TableRows:
     "Quality by the number of rounds studied (MaLP §4.5, Figure 4), where every item was answered."
     rows = []
     for n, name, metric in product(after, names, metrics):
-        kind, score = SCORES[metric]
+        kind, score = _SCORES[metric]
         some = studies.asked(kind)
         if not some or any((name, n, i.id) not in given for i in some): continue
         values = bootstrap([score(given[name, n, i.id], i) for i in some], groups=[i.patient for i in some])

@@ -124,6 +124,7 @@ def read_json(
     if not isinstance(got, kind): raise ValueError(f"{name} holds a JSON {type(got).__name__}; expected {expected}")
     return got
 
+# %% ../../nbs/malp/06_corpora.ipynb #2530a2bf
 @contextmanager
 def _reading(place: str, expected: str) -> Iterator[None]:
     "Whatever is wrong with a part of a file is an error that names the part."

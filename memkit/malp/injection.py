@@ -349,10 +349,11 @@ def save_injection(
     for weights that float16 can't hold."""
     from safetensors.numpy import save
     file, note = two_files(path)
-    with np.errstate(over="ignore"): weights = {k: w.astype(np.float16) for k, w in DomainAdapter(model).weights().items()}
+    with np.errstate(over="ignore"):
+        weights = {k: w.astype(np.float16) for k, w in DomainAdapter(model).weights().items()}
     if not all(np.isfinite(w).all() for w in weights.values()):
-        raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a smaller "
-                         "learning rate")
+        raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a "
+                         "smaller learning rate")
     made = {"base": model_digest(model), "digest": _digest(weights)}
     write_file(file, save(weights, made))
     write_file(note, json.dumps({**card, **made}, ensure_ascii=False, indent=1) + "\n")
@@ -374,8 +375,8 @@ def load_injection(
     `ValueError` for another model's."""
     weights, card = read_injection(path)
     if card["base"] != (mine := model_digest(model)):
-        raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; "
-                         "train one for it")
+        raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is "
+                         f"{mine}; train one for it")
     layers = tuple(sorted({int(name.split(".")[1]) for name in weights}))
     adapter = inject(model, InjectionSettings(layers=layers, width=weights[f"layers.{layers[0]}.down"].shape[0]))
     adapter.fill(weights)

@@ -152,7 +152,8 @@ def take(self: NoMemory, user: str, round: Round, recalled: Collection[int] = ()
     entries = self.entries(round)
     keys = [key for _, key in entries if key]
     vectors = self.embedder.embed(keys) if keys else [None]*len(entries)
-    how = {"kind": self.kind, "at": round.at, "meta": {"round": round.id}, "encoder": self.embedder.name if keys else ""}
+    encoder = self.embedder.name if keys else ""
+    how = {"kind": self.kind, "at": round.at, "meta": {"round": round.id}, "encoder": encoder}
     with self.store.transaction(user):
         turn = keep_round(self.store, user, round, session, turn)
         if not turn: return ()
@@ -272,7 +273,8 @@ def check_dialogue_memory(
 ):
     "The contract that every dialogue memory is tested against; raises `AssertionError` with the broken promise."
     m, asked = make(), "What am I allergic to?"
-    said = [Round("a", "I am allergic to penicillin.", "I will note that."), Round("b", "I work nights.", "Since when?")]
+    said = [Round("a", "I am allergic to penicillin.", "I will note that."),
+            Round("b", "I work nights.", "Since when?")]
     for r in said: m.take("ann", r, session="s-1")
     before, store = m.store.list("ann"), m.store
     assert len(store.turns("ann")) == 2, "each round is kept as a turn"

@@ -191,7 +191,8 @@ def explain(self: Script, item: Knowledge, r: int):
     self.doctor[r].append(SaidLine(text, item, item.id, core))
 
 # %% ../../nbs/malp/04_patients.ipynb #4096d367
-_CHATS = ("chat changes", "chat mood", "chat forgotten", "chat appetite", "chat energy", "chat progress", "chat weekend")
+_CHATS = ("chat changes", "chat mood", "chat forgotten", "chat appetite", "chat energy", "chat progress",
+          "chat weekend")
 
 @patch
 def begin(self: Script, r: int, chat: str) -> list[SaidLine]:
@@ -424,7 +425,8 @@ def knowledge_questions(patient: Patient) -> list[PatientQuestion]:
     items, out = {k.id: k for k in knowledge()}, []
     for item, told in patient.taught.items():
         name, k = f"{patient.id}-{item}", items[item]
-        out.append(PatientQuestion(name, patient.id, "knowledge", Random(name).choice(k.question), k.answer, item, told))
+        text = Random(name).choice(k.question)
+        out.append(PatientQuestion(name, patient.id, "knowledge", text, k.answer, item, told))
     return out
 
 # %% ../../nbs/malp/04_patients.ipynb #1583bf2b

@@ -350,7 +350,8 @@ def response_rows(
     some, rows = [i for i in items if i.kind == "response"], []
     for name in dict.fromkeys(key[0] for key in answers if key[1] == visits and key[0] != STANDARD):
         of, bare = ([rubric(answers[n, visits, i.id], i.gold) for i in some] for n in (name, STANDARD))
-        won, (paper, note) = win_rate([*map(pair_verdict, of, bare)], [i.patient for i in some]), paper_2(name, TASKS[-1])
+        won = win_rate([*map(pair_verdict, of, bare)], [i.patient for i in some])
+        paper, note = paper_2(name, TASKS[-1])
         rows.append(figure("Table 2", name, TASKS[-1], won, paper, name in NOT_OURS, note))
     return rows + score_rows(items, answers, visits, (_BREACH, TOTAL))
 

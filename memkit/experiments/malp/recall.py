@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+# %% ../../../nbs/experiments/malp/01_recall.ipynb #1e886dad
 from ...answer.training import with_roles
 from ...evaluate.intervals import bootstrap, paired, rank_scores
 from ..result import TableRows, figure, new_store
 from ...files import own_rows, public_data
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import CorpusConversation, EvidenceQuestion, CorpusTurn as Turn, load_locomo, load_memorybank
-from ...malp.dpem import PAPER
 from ...malp.memories import DialogueMemory, DPeMMemory, FullHistory, RandomRecall, made_memory
+from ...malp.triage import PAPER
 from ...malp.patients import Patient, PatientQuestion, Telling, knowledge_questions, profile_questions
 from ...models.embed import Embedder
 from ...reading.notes import chat_sentences
@@ -95,6 +96,7 @@ def _text_ranker(
         return rrf(ranks)
     return rank
 
+# %% ../../../nbs/experiments/malp/01_recall.ipynb #7dc5bc71
 def turn_ranker(
     conversation: CorpusConversation, embedder: Embedder,
     names: bool = False,         # the speaker's name before each turn
@@ -187,6 +189,7 @@ def compared(
         figure(f"{table}, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
         for a, b in pairs if a in values and b in values]
 
+# %% ../../../nbs/experiments/malp/01_recall.ipynb #de582084
 def evidence_rows(
     cases: Sequence[RecallCase],
     embedder: Embedder,

@@ -301,8 +301,9 @@ def loss_rows(
     visits: int,
 ) -> TableRows:
     "How much of the held-out loss is gone, with one's own weights and with others', and what a training takes (ours)."
-    rows, note = [], (f"the mean of {_OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where there "
-                      "are such")
+    note = (f"the mean of {_OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where there are "
+            "such")
+    rows = []
     for base in weights.course.bases:
         metric, found = f"held-out loss, share gone ({base} base)", held_out_losses(weights, base, visits).values()
         own = [1 - with_own/bare for bare, with_own, _ in found]
@@ -351,5 +352,6 @@ def crossings(
         first, second = of.get((metric, a), {}), of.get((metric, b), {})
         at = sorted(first.keys() & second.keys())
         above = [str(n) for n in at if first[n]["ours"] > second[n]["ours"]]
-        if at: out.append(f"{metric}: {a} is above {b} after {', '.join(above) or 'none'} of {', '.join(map(str, at))} rounds")
+        told = f"{', '.join(above) or 'none'} of {', '.join(map(str, at))} rounds"
+        if at: out.append(f"{metric}: {a} is above {b} after {told}")
     return out

@@ -185,7 +185,7 @@ def test_figure_4(found):
     assert metrics == {f"{m}, after {n} rounds" for m in malp_answers.CURVES for n in (6, 12)}
     last = {(r["row"], r["metric"]): r["ours"] for r in of(found, "Figure 4")}
     table = {r["row"]: r["ours"] for r in of(found, "Table 2") if r["metric"] == "Profile QA ROUGE-L"}
-    assert all(last[n, "Profile QA ROUGE-L, after 12 rounds"] == table[n] for n in malp.CURVED), "the curve ends where Table 2 stands"
+    assert all(last[n, "Profile QA ROUGE-L, after 12 rounds"] == table[n] for n in malp_weights.CURVED), "the curve ends where Table 2 stands"
     titles = [ax.get_title().partition(", n = ")[0] for ax in malp.figure_4(found).figure.axes]
     assert titles == [*(malp._READABLE.get(m, m) for m in malp_answers.CURVES), ""]
     with pytest.raises(ValueError, match="no Figure 4"): malp.figure_4({"experiment": "malp", "rows": []})
@@ -210,7 +210,7 @@ def items_of(kind, n): return [malp_answers.ModelQuestion(f"i{i}", f"p{i}", kind
 def test_question_rows_by_hand():
     some = items_of("profile", 2)
     answers = {(n, 1, i.id): t for n, t in ((STANDARD, "x"), (DPEM, "a b c d"), (DICTIONARY, "b a")) for i in some}
-    ours = {(r["table"], r["row"], r["metric"]): r["ours"] for r in malp_answers.qa_rows(some, answers, 1)}
+    ours = {(r["table"], r["row"], r["metric"]): r["ours"] for r in malp_answers.score_rows(some, answers, 1, malp_answers.TASKS[:4])}
     assert ours["Table 2", STANDARD, "Profile QA ROUGE-1"] == 0 and ours["Table 2", DPEM, "Profile QA ROUGE-L"] == 1
     assert ours["Table 2", DICTIONARY, "Profile QA ROUGE-1"] == pytest.approx(2*2/6) and ours["Table 2", DICTIONARY, "Profile QA ROUGE-L"] == pytest.approx(2/6)
     assert ours["Table 2, in pairs", "DPeM less dictionary", "Profile QA ROUGE-1"] == pytest.approx(1 - 2/3)
@@ -218,32 +218,27 @@ def test_question_rows_by_hand():
 def test_response_rows_by_hand():
     some = items_of("response", 2)
     texts = {STANDARD: "Swim.", DPEM: "With asthma, swim slowly.", DICTIONARY: "Swim."}
-    scores = malp_answers.response_scores(some, {(n, 1, i.id): t for n, t in texts.items() for i in some})
-    ours = {(r["row"], r["metric"]): r["ours"] for r in malp_answers.response_rows(some, scores, 1)}
+    answers = {(n, 1, i.id): t for n, t in texts.items() for i in some}
+    ours = {(r["row"], r["metric"]): r["ours"] for r in malp_answers.response_rows(some, answers, 1)}
     assert ours[DPEM, "win rate against standard"] == 1 and ours[DICTIONARY, "win rate against standard"] == .5 and (STANDARD, "win rate against standard") not in ours
     assert ours[STANDARD, "rubric total, of 10"] == 2 and ours[DPEM, "rubric total, of 10"] == 10 and ours["DPeM less standard", "rubric total, of 10"] == 8
 
 def test_a_breach_is_counted():
     gold = Gold(query="What for pain?", forbidden=("ibuprofen",), preference="concise")
     item = malp_answers.ModelQuestion("i", "p", "response", "What for pain?", gold=gold)
-    scores = malp_answers.response_scores([item], {(n, 1, "i"): t for n, t in ((STANDARD, "Rest."), (DPEM, "Take ibuprofen."))})
-    ours = {(r["row"], r["metric"]): r["ours"] for r in malp_answers.response_rows([item], scores, 1)}
+    answers = {(n, 1, "i"): t for n, t in ((STANDARD, "Rest."), (DPEM, "Take ibuprofen."))}
+    ours = {(r["row"], r["metric"]): r["ours"] for r in malp_answers.response_rows([item], answers, 1)}
     assert ours[DPEM, "answers with a breach"] == 1 and ours[DPEM, "rubric total, of 10"] == 0 and ours[DPEM, "win rate against standard"] == 0
 
-def test_a_label_wins_by_what_the_memories_add():
-    class Table:
-        def render(self, messages): return messages[0].text
-        def score_labels(self, prompts, labels, prefix=""):
-            return np.array([[-1., -9., -9., -9., -9., -9.] if "bare" in p else [-2., -9., -9., -9., -9., -4.] for p in prompts])
-    prompts = {(n, 1, "i"): [Message(role="user", text=t)] for n, t in ((STANDARD, "bare "), (DPEM, "shown "), (RANDOM, "bare "))}
-    chosen = malp_answers.chosen_styles(malp_answers.label_scores(Table(), prompts))
+def test_a_style_wins_by_what_the_memories_add():
+    bare, more = np.array([-1., -9, -9, -9, -9, -9]), np.array([-2., -9, -9, -9, -9, -4])
+    chosen = malp_answers.chosen_styles({(STANDARD, 1, "i"): bare, (DPEM, 1, "i"): more, (RANDOM, 1, "i"): bare})
     assert chosen[STANDARD, 1, "i"] == PREFERENCES[0] and chosen[DPEM, 1, "i"] == PREFERENCES[5] and chosen[RANDOM, 1, "i"] == PREFERENCES[0]
 
 def test_a_model_without_label_scores(ann, embedder):
     size = malp.Size(patients=1, answered=1, visits=4, profile=0, knowledge=0, response=0, after=(4,), public=False)
     studies = malp.study_all([ann], size, embedder, progress=False)
-    assert malp.all_styles(studies, ScriptedLM(["x"]), size, progress=False) == ({}, {})
-    assert {k[0] for k in malp.nearest_styles(studies, embedder, 4)} == set(malp_answers.QUOTED)
+    assert malp_weights.style_scores(studies, malp_weights.MEMORY_ROWS, lambda *_: (ScriptedLM(["x"]), "x"), (4,), [], progress=False) == {}
 
 def test_an_answer_counts_per_token():
     class Table:
@@ -313,7 +308,7 @@ def weights(course):
         trained = {t: malp_weights.train_trial(course, t) for t in trials}
     finally: torch.set_num_threads(threads)
     models = {b: malp_weights.base_model(course, b) for b in course.bases}
-    return malp_weights.gathered(course, malp_weights.patients_of(course, SMALL.answered), trained, models)
+    return malp_weights.gathered(course, simulate(SMALL.answered, 0, SMALL.visits), trained, models)
 
 @pytest.fixture(scope="module")
 def weighed(weights, embedder): return malp.measured(SMALL, weights.models[malp_weights.PLAIN], embedder, 0, False, None, utc_now(), weights)
@@ -332,7 +327,7 @@ def test_another_process_trains_the_same_weights(course, weights):
 def test_rows_with_weights(weighed):
     rows = {(r["table"], r["row"], r["metric"]): r for r in weighed["rows"]}
     for name in (INJECTION, LORA, BOTH, MALP, OTHERS):
-        for task in (*malp_answers.TASKS, malp_answers.BY_DESCRIPTION, "rubric total, of 10"): assert rows["Table 2", name, task]["ours"] is not None, (name, task)
+        for task in (*malp_answers.TASKS, "rubric total, of 10"): assert rows["Table 2", name, task]["ours"] is not None, (name, task)
     assert {r["row"] for r in of(weighed, "Table 2") if r["ours"] is not None} == {*NAMES, *malp_answers.QUOTED, INJECTION, LORA, BOTH, MALP, OTHERS}
     assert all(r["control"] == (r["row"] in malp_answers.NOT_OURS) for r in of(weighed, "Table 2")) and not any("memory-only" in r["note"] for r in weighed["rows"])
     assert {r["row"] for r in of(weighed, "Table 5")} == {STANDARD, INJECTION, DPEM, LORA, MALP}
@@ -357,18 +352,19 @@ def test_personalisation(weighed, weights):
 def test_before_there_are_weights_the_base_answers(weighed, weights):
     ours = {(r["row"], r["metric"]): r["ours"] for r in of(weighed, malp_weights.COLD_START)}
     for metric in malp_weights.MEASURES:
-        if metric != malp_answers.BY_EXAMPLE: assert ours[LORA, f"{metric}, after 6 rounds"] == ours[STANDARD, f"{metric}, after 6 rounds"]
+        if metric != malp_answers.TASKS[4]: assert ours[LORA, f"{metric}, after 6 rounds"] == ours[STANDARD, f"{metric}, after 6 rounds"]
         assert ours[MALP, f"{metric}, after 12 rounds"] == next(r["ours"] for r in of(weighed, "Table 2") if (r["row"], r["metric"]) == (MALP, metric))
     assert [ax.get_title().partition(", n = ")[0] for ax in malp.cold_start(weighed).figure.axes] == [*malp_weights.MEASURES, ""] and len(malp_weights.crossings(weighed)) == 12
     with pytest.raises(ValueError, match="no Cold start"): malp.cold_start({"experiment": "malp", "rows": []})
     lora, none = next(r for r in weights.rows if r.name == LORA), next(r for r in weights.rows if r.name == INJECTION)
-    assert [weights.changed(lora, n, p) for n in (1, 2) for p in weights.others] == [False, False, True, True] and weights.changed(none, 1, "anybody")
+    named = [weights.model_of(lora, n, p)[1][1] for n in (1, 2) for p in weights.others]
+    assert named[:2] == [None, None] and all(named[2:]) and weights.model_of(none, 1, "anybody")[1] == ("injected", None)
 
 def test_crossings_by_hand():
     lines = {STANDARD: (1, 1, 1), DPEM: (2, 2, 2), LORA: (1, 2, 3), MALP: (3, 1, 3)}
     rows = [{"table": malp_weights.COLD_START, "row": n, "metric": f"{malp_weights.MEASURES[0]}, after {r} rounds", "ours": y} for n, ys in lines.items() for r, y in zip((6, 36, 120), ys)]
     said = [s.split(": ")[1] for s in malp_weights.crossings({"rows": rows})]
-    assert said == ["LoRA is above standard from 36 rounds on, not yet at 6", "LoRA is above DPeM from 120 rounds on, not yet at 36", "MaLP is above DPeM at 6, 120 rounds only", "MaLP is above LoRA at 6 rounds only"]
+    assert said == [f"{a} is above {b} after {n} of 6, 36, 120 rounds" for a, b, n in ((LORA, STANDARD, "36, 120"), (LORA, DPEM, "120"), (MALP, DPEM, "6, 120"), (MALP, LORA, "6"))]
 
 def test_others_like_it_otherwise():
     people = simulate(12, 0, 1)

@@ -12,17 +12,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
-from ..reading.notes import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
-                               shown_note, stitched)
-from ..records import Message
-from ..reading.validation import gives_orders, read_answer, note_fault, where_said, words_of
-from ..reading.notes import clauses_by_sentence, take_notes, why_not
+from ..reading.notes import (
+    FLAGS, KINDS, Note, Round, chat_sentences, clauses_by_sentence, flags_of, points_back, short_answer, shown_note,
+    stitched, take_notes, why_not)
 from ..reading.reader import load_reader
+from ..reading.validation import gives_orders, read_answer, note_fault, where_said, words_of
+from ..records import Message
 
 # %% ../../nbs/malp/03_coordinator.ipynb #d5059b0b
 class Coordinator(Protocol):
@@ -47,10 +47,13 @@ def rounds_in_order(
 # %% ../../nbs/malp/03_coordinator.ipynb #6a786368
 _ORDERED = "an instruction to the assistant, not a fact"
 
-def _check_round(round: Any) -> Round:
-    if not isinstance(round, Round):
-        raise TypeError(f"take wants a Round, got {type(round).__name__}; write Round(id, user, assistant)")
-    return round
+def _round(round: Round) -> Round:
+    if isinstance(round, Round): return round
+    raise TypeError(f"take wants a Round, got {type(round).__name__}; write Round(id, user, assistant)")
+
+def _share(keep: float | None) -> float | None:
+    if keep is None or 0 <= keep <= 1: return keep
+    raise ValueError(f"keep must lie in 0..1, got {keep}")
 
 # %% ../../nbs/malp/03_coordinator.ipynb #1105b55c
 class EmbeddedCoordinator:
@@ -60,12 +63,11 @@ class EmbeddedCoordinator:
         keep: float | None = None,   # from which probability on a note is kept, 0..1; None: the reader's
     ):
         "Raises `ValueError` for a `keep` outside 0..1."
-        if keep is not None and not 0 <= keep <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
-        self.keep = keep
+        self.keep = _share(keep)
 
     def take(self, round: Round) -> list[Note]:
         "The notes of a round: one a sentence, or one a clause where a sentence says several things."
-        notes = take_notes(_check_round(round), keep=self.keep)
+        notes = take_notes(_round(round), keep=self.keep)
         return [replace(n, kept=False, reason=_ORDERED) if gives_orders(n.text) else n for n in notes]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #34e29429
@@ -92,25 +94,23 @@ def _sides(round: Round) -> tuple[str, str]:
     "Who speaks first in a round, and who answers."
     return ("user", "assistant") if round.first == "user" else ("assistant", "user")
 
+def _asked(instructions: str, data: dict) -> list[Message]:
+    return [Message(role="system", text=instructions), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
+
 def learning_prompt(
     round: Round,
 ) -> list[Message]:
     "The first question about a round: take all the necessary notes (MaLP §2.3.2; our wording)."
-    order = _sides(round)
-    data = {
-        "before": round.before,
-        "dialogue": [{"speaker": s, "text": getattr(round, s)} for s in order if getattr(round, s).strip()]}
-    return [Message(role="system", text=LEARN), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
+    said = [{"speaker": s, "text": getattr(round, s)} for s in _sides(round) if getattr(round, s).strip()]
+    return _asked(LEARN, {"before": round.before, "dialogue": said})
 
 # %% ../../nbs/malp/03_coordinator.ipynb #c54965c2
 def summarizing(
     notes: Sequence[Note],
 ) -> list[Message]:
     "The second question: which of these notes are relevant, and of which type (MaLP §2.3.2, §2.3.3; our wording)."
-    data = {
-        "notes": [{"number": i, "speaker": n.speaker, "quote": n.text, "note": n.shown} for i, n in enumerate(notes, 1)]
-    }
-    return [Message(role="system", text=SUMMARIZE), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
+    return _asked(SUMMARIZE, {"notes": [{"number": i, "speaker": n.speaker, "quote": n.text, "note": n.shown}
+                                        for i, n in enumerate(notes, 1)]})
 
 # %% ../../nbs/malp/03_coordinator.ipynb #11682e86
 @dataclass(frozen=True)
@@ -140,47 +140,38 @@ class UserSummary:
     notes: list[Judgement]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #7cf36d38
-_DEFAULT_KIND = KINDS[0]
-
-def _heard(round: Round) -> list[tuple[str, int, str]]:
-    "(speaker, place, sentence) in the order they were said, after the last sentence of what came before (place -1)."
+def _context(round: Round, who: str, place: int) -> tuple[list[tuple[str, str]], str]:
+    "Two sentences before one, with their speakers, and the question that it answers: the other's, just before, or ''."
     order = _sides(round)
-    earlier = [(order[1], -1, s) for _, s in chat_sentences(round.before)][-1:]
-    return earlier + [(who, i, s) for who in order for i, (_, s) in enumerate(chat_sentences(getattr(round, who)))]
-
-def _cut(text: str, n: int = 200) -> str: return text if len(text) <= n else text[:n - 1] + "…"
+    heard = [(order[1], s) for _, s in chat_sentences(round.before)][-1:]
+    for side in order:
+        for i, (_, s) in enumerate(chat_sentences(getattr(round, side))):
+            if (side, i) == (who, place): before = heard[-2:]
+            heard.append((side, s))
+    asks = before and before[-1][0] != who and before[-1][1].endswith("?")
+    return before, before[-1][1] if asks else ""
 
 # %% ../../nbs/malp/03_coordinator.ipynb #e88ab6cf
+def _cut(text: str, n: int) -> str: return text if len(text) <= n else text[:n - 1] + "…"
+
 def _dropped(learned: LearnedNote, round: Round, reason: str) -> Note:
-    text = _cut(learned.quote.strip() or learned.note.strip() or "…")
-    return Note(text, text, learned.speaker, round.id, -1, _DEFAULT_KIND, 0., False, reason)
+    text = _cut(learned.quote.strip() or learned.note.strip() or "…", 200)
+    return Note(text, text, learned.speaker, round.id, -1, KINDS[0], 0., False, reason)
 
 # %% ../../nbs/malp/03_coordinator.ipynb #31691c8d
 def _shown(learned: LearnedNote, round: Round, place: int, text: str) -> str:
     "The model's words where they pass the check, otherwise those of the rules."
-    around = " ".join(_needed(round, learned.speaker, place, text))
-    if note_fault(learned.note, text, around, learned.speaker): return _ruled(round, learned.speaker, place, text)
+    who, (before, asked) = learned.speaker, _context(round, learned.speaker, place)
+    # a note may use its sentence's words, and those before where it points back or answers
+    wanted = [s for _, s in before] if points_back(text) or short_answer(text, asked) else []
+    if note_fault(learned.note, text, " ".join([*wanted, text]), who): return _ruled(round, who, place, text)
     return _cut(learned.note.strip(), 1000)
-
-# %% ../../nbs/malp/03_coordinator.ipynb #c8fc315b
-def _context(round: Round, who: str, place: int) -> tuple[list[tuple[str, int, str]], str]:
-    "The two sentences before one, and the question that it answers: the other's, just before; '' where there is none."
-    heard = _heard(round)
-    at = next(i for i, h in enumerate(heard) if h[:2] == (who, place))
-    before = heard[max(0, at - 2):at]
-    return before, before[-1][2] if before and before[-1][0] != who and before[-1][2].endswith("?") else ""
-
-def _needed(round: Round, who: str, place: int, text: str) -> list[str]:
-    "The words a note may use: its sentence's, and those of two sentences before where it points back or answers."
-    before, asked = _context(round, who, place)
-    wanted = before if points_back(text) or short_answer(text, asked) else []
-    return [*(s for _, _, s in wanted), text]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #da583dac
 def _ruled(round: Round, who: str, place: int, text: str, rewrite: bool = True) -> str:
     before, asked = _context(round, who, place)
     if asked and short_answer(text, asked): return stitched(asked, text, who)
-    return shown_note([*((w, s) for w, _, s in before), (who, text)], rewrite)
+    return shown_note([*before, (who, text)], rewrite)
 
 # %% ../../nbs/malp/03_coordinator.ipynb #6ca480fa
 def _checked(learned: LearnedNote, round: Round) -> Note:
@@ -194,7 +185,7 @@ def _checked(learned: LearnedNote, round: Round) -> Note:
     ordered = _ORDERED if gives_orders(text) or gives_orders(learned.note) else ""
     shown = text if ordered else _shown(learned, round, place, text)
     flagged = {f for _, s in chat_sentences(text) for f in flags_of(s)}
-    return Note(text, shown, who, round.id, place, _DEFAULT_KIND, 0., not ordered, ordered,
+    return Note(text, shown, who, round.id, place, KINDS[0], 0., not ordered, ordered,
                 tuple(f for f in FLAGS if f in flagged))
 
 # %% ../../nbs/malp/03_coordinator.ipynb #094ee7ca
@@ -219,14 +210,14 @@ def checked_notes(
 class CoordinatorError(UnusableAnswer):
     "A model's notes of a round couldn't be used, neither at first nor when asked again."
 
-def _judged(notes: Sequence[Note], summary: UserSummary, keep: float | None, round: Round) -> list[Note]:
+def _judged(notes: Sequence[Note], rows: Sequence[Judgement], keep: float | None, round: Round) -> list[Note]:
     "The notes with relevance and type; raises `ValueError` unless each number comes once."
-    numbers = [j.number for j in summary.notes]
-    if sorted(numbers) != list(range(1, len(notes) + 1)):
+    rows = sorted(rows, key=lambda j: j.number)
+    if [j.number for j in rows] != list(range(1, len(notes) + 1)):
         raise ValueError(f"its numbers aren't 1 to {len(notes)}, each once")
-    if any(j.relevance is not None and not 0 <= j.relevance <= 1 for j in summary.notes):
+    if any(j.relevance is not None and not 0 <= j.relevance <= 1 for j in rows):
         raise ValueError("a relevance lies outside 0..1")
-    return [_summed(n, j, keep, round) for n, j in zip(notes, sorted(summary.notes, key=lambda j: j.number))]
+    return [_summed(n, j, keep, round) for n, j in zip(notes, rows)]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #b3edb484
 def _no_fact(note: Note, kind: str) -> str:
@@ -238,13 +229,11 @@ def _no_fact(note: Note, kind: str) -> str:
 
 # %% ../../nbs/malp/03_coordinator.ipynb #bcf474c4
 def _summed(note: Note, j: Judgement, keep: float | None, round: Round) -> Note:
-    p = float(j.relevant) if j.relevance is None else float(j.relevance)
-    kept = j.relevant if keep is None else p >= keep
-    reason = "" if kept else f"judged irrelevant ({p:.2f})" if keep is None else f"relevance {p:.2f}, below {keep:.2f}"
-    reason = reason or _no_fact(note, j.type)
-    said = round, note.speaker, note.place, note.text
-    nobodys = j.type == "common-sense" and note.shown == _ruled(*said)      # knowledge keeps its words
-    shown = _ruled(*said, rewrite=False) if nobodys else note.shown
+    p, said = float(j.relevant if j.relevance is None else j.relevance), (round, note.speaker, note.place, note.text)
+    reason = "" if j.relevant else f"judged irrelevant ({p:.2f})"
+    if keep is not None: reason = "" if p >= keep else f"relevance {p:.2f}, below {keep:.2f}"
+    reason, shown = reason or _no_fact(note, j.type), note.shown
+    if j.type == "common-sense" and shown == _ruled(*said): shown = _ruled(*said, rewrite=False)   # it keeps its words
     return replace(note, kind=j.type, probability=p, kept=not reason, reason=reason, shown=shown)
 
 # %% ../../nbs/malp/03_coordinator.ipynb #bfd3258a
@@ -257,9 +246,8 @@ class PromptedCoordinator:
         max_tokens: int = 2048,     # of an answer; §4.1
     ):
         "Raises `ValueError` for a number that can't be."
-        if keep is not None and not 0 <= keep <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
         if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
-        self.model, self.keep, self.max_tokens = model, keep, max_tokens
+        self.model, self.keep, self.max_tokens = model, _share(keep), max_tokens
 
 # %% ../../nbs/malp/03_coordinator.ipynb #b737adca
 @patch
@@ -267,8 +255,8 @@ def take(self: PromptedCoordinator, round: Round) -> list[Note]:
     """The notes of a round; raises `CoordinatorError`, and lets pass what a server raises that is down
     (`EndpointError`)."""
     def noted(text: str): return checked_notes(read_answer(text, Learned).notes, round)
-    def judged(text: str): return _judged(open_ones, read_answer(text, UserSummary), self.keep, round)
-    notes = self._ask("learning", learning_prompt(_check_round(round)), noted, Learned)
+    def judged(text: str): return _judged(open_ones, read_answer(text, UserSummary).notes, self.keep, round)
+    notes = self._ask("learning", learning_prompt(_round(round)), noted, Learned)
     open_ones = [n for n in notes if n.kept]
     if not open_ones: return notes
     sure = iter(self._ask("summarizing", summarizing(open_ones), judged, UserSummary))
@@ -278,10 +266,9 @@ def take(self: PromptedCoordinator, round: Round) -> list[Note]:
 @patch
 def _ask(self: PromptedCoordinator, step: str, messages: Sequence[Message], read: Callable[[str], list[Note]],
          shape: type) -> list[Note]:
-    form = "notes with speaker, quote and note" if step == "learning" else "a judgement of each note"
     def error(problem: str) -> CoordinatorError:
-        return CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem}; expected JSON with "
-                                f"{form}. Use a model that can write JSON and has room for the round, or "
+        return CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem}; expected JSON, as "
+                                "the prompt asks for. Use a model that can write JSON and has room for the round, or "
                                 "EmbeddedCoordinator")
     return ask_json(self.model, messages, read, "coordinator", shape, self.max_tokens, error=error)
 
@@ -304,8 +291,7 @@ def check_coordinator(
     for r in _CONTRACT:
         taken.append(coordinator.take(r))
         for n in taken[-1]: _check_note(n, r)
-        second = {"user": r.first == "assistant", "assistant": r.first == "user"}
-        sides = [(second[n.speaker], n.place) for n in taken[-1] if n.place >= 0]
+        sides = [(_sides(r).index(n.speaker), n.place) for n in taken[-1] if n.place >= 0]
         assert sides == sorted(sides), f"{r.id}: notes come in the order they were said"
         told = [(n.speaker, n.place, n.shown) for n in taken[-1] if n.kept]
         assert len(told) == len(set(told)), f"{r.id}: nothing is kept twice"
@@ -326,12 +312,12 @@ def _check_note(n: Note, r: Round):
     assert 0 <= n.probability <= 1 and n.shown.strip() and n.text.strip(), f"{r.id}: a probability in 0..1, and words"
     assert n.kept is not bool(n.reason), f"{r.id}: what is dropped has a reason, what is kept has none"
     if not n.kept: return
+    asked, said = "", n.text
+    if quoted := re.fullmatch(r'Asked "(.*)", the (?:user|assistant) answered "(.*)"', n.text, re.S):
+        asked, said = quoted.groups()
     side = getattr(r, n.speaker)
-    quoted = re.fullmatch(r'Asked "(.*)", the (?:user|assistant) answered "(.*)"', n.text, re.S)
-    assert (quoted[2] if quoted else n.text) in side, f"{r.id}: what is kept was said, word for word, by its speaker"
-    sentence, said = chat_sentences(side)[n.place][1], quoted[2] if quoted else n.text
-    told = {"number", "severe"} & set(flags_of(said))
-    placed = said in sentence and told <= set(n.flags)
+    assert said in side, f"{r.id}: what is kept was said, word for word, by its speaker"
+    sentence = chat_sentences(side)[n.place][1]
+    placed = said in sentence and {"number", "severe"} & set(flags_of(said)) <= set(n.flags)
     assert placed, f"{r.id}: place is the number of its sentence, flags are its words'"
-    around = f"{quoted[1]} {sentence}" if quoted else sentence
-    assert all(f.sentence in around for f in n.facts), f"{r.id}: a fact is in its note's words"
+    assert all(f.sentence in f"{asked} {sentence}" for f in n.facts), f"{r.id}: a fact is in its note's words"

@@ -115,13 +115,12 @@ class DomainAdapter:
         self.blocks = {i: b for i, b in enumerate(decoder_blocks(model)) if isinstance(b.mlp, _adapted_mlp())}
         if not self.blocks:
             raise ValueError(f"this {type(model).__name__} has no domain adapter; put one in with inject(model)")
+        self.layers, self.mlps = tuple(self.blocks), [b.mlp for b in self.blocks.values()]
+        self.width = self.mlps[0].down.shape[0]
+        # the trainable parameters, as `layers.3.up` and so on
+        self.named = {f"layers.{i}.{name}": p for i, mlp in zip(self.layers, self.mlps)
+                      for name, p in mlp.named_parameters(recurse=False)}
 
-    @property
-    def mlps(self) -> list[Any]: return [b.mlp for b in self.blocks.values()]
-    @property
-    def layers(self) -> tuple[int, ...]: return tuple(self.blocks)
-    @property
-    def width(self) -> int: return self.mlps[0].down.shape[0]
     @property
     def active(self) -> bool: return all(m.on for m in self.mlps)
     @property
@@ -146,21 +145,15 @@ def without(self: DomainAdapter) -> Iterator[None]:
 
 # %% ../../nbs/malp/10_injection.ipynb #f8dd8ebf
 @patch
-def named(self: DomainAdapter) -> dict[str, Any]:
-    "The trainable parameters, as `layers.3.up` and so on."
-    own = {i: b.mlp.named_parameters(recurse=False) for i, b in self.blocks.items()}
-    return {f"layers.{i}.{name}": p for i, found in own.items() for name, p in found}
-
-@patch
 def parameters(self: DomainAdapter) -> list[Any]:
     "The trainable parameters."
-    return list(self.named().values())
+    return list(self.named.values())
 
 # %% ../../nbs/malp/10_injection.ipynb #72c2f9d0
 @patch
 def weights(self: DomainAdapter) -> dict[str, np.ndarray]:
-    "A copy of the numbers by the names of `named`, float32."
-    return {name: p.detach().cpu().numpy().copy() for name, p in self.named().items()}
+    "A copy of the numbers by name, float32."
+    return {name: p.detach().cpu().numpy().copy() for name, p in self.named.items()}
 
 # %% ../../nbs/malp/10_injection.ipynb #d163b316
 @patch
@@ -168,23 +161,18 @@ def fill(self: DomainAdapter, weights: Mapping[str, np.ndarray]):
     """Take over weights. Raises `ValueError` where they belong to other layers, have another width, or aren't
     finite."""
     import torch
-    mine = self.named()
-    wrong = sorted(mine.keys() ^ weights.keys()) or sorted(
-        k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all()
-    )
-    if wrong:
-        raise ValueError(
-            f"these weights don't fit the adapter in this model (width {self.width}, layers "
-            f"{', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}"
-        )
+    def fits(p, w): return tuple(p.shape) == np.shape(w) and np.isfinite(w).all()
+    if weights.keys() != self.named.keys() or not all(fits(p, weights[k]) for k, p in self.named.items()):
+        raise ValueError(f"these weights don't fit the adapter in this model: width {self.width}, layers "
+                         f"{', '.join(map(str, self.layers))}, finite numbers")
     with torch.no_grad():
-        for k, p in mine.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
+        for k, p in self.named.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
 
 # %% ../../nbs/malp/10_injection.ipynb #f5b1ac61
 @patch
 def learn_alone(self: DomainAdapter, model: Any):
     "Freeze everything in `model` but the adapter (§2.2)."
-    for p in model.parameters(): p.requires_grad_(False)
+    model.requires_grad_(False)
     for p in self.parameters(): p.requires_grad_(True)
 
 @patch
@@ -256,35 +244,31 @@ def injection_loss(
 ) -> Any:  # torch.nn.Module: (ids, mask, labels) -> sum of the loss over targets, number of targets
     """L_K + w·L_S as `memkit.train.loop.train` wants it (MaLP §2.2); `parts` holds the last L_K and L_S. Raises
     `ValueError` for a model without an adapter."""
+    from torch.nn import Module
     from memkit.train.sequences import answer_loss
-    return _injection_class()(answer_loss(model), DomainAdapter(model), sample_weight)
-
-# %% ../../nbs/malp/10_injection.ipynb #085293bd
-@cache
-def _injection_class() -> type:
-    import torch
-    class InjectionLoss(torch.nn.Module):
-        def __init__(self, answers, adapter, w):
+    class InjectionLoss(Module):
+        def __init__(self):
             super().__init__()
-            self.answers, self.adapter, self.w, self.parts = answers, adapter, w, (math.nan, math.nan)
-            self.packs = answers.packs
+            self.answers, self.parts = answer_loss(model), (math.nan, math.nan)
+            self.packs = self.answers.packs
 
         def forward(self, ids, mask, labels):
-            mlps = self.adapter.mlps
-            for m in mlps: m.watched = bool(self.w)
+            for m in mlps: m.watched = bool(sample_weight)
             total, n = self.answers(ids, mask, labels)
-            distance = sample_loss([m.change for m in mlps], mask) if self.w else total.new_zeros(())
+            distance = sample_loss([m.change for m in mlps], mask) if sample_weight else total.new_zeros(())
             self.parts = total.item()/max(1, int(n)), distance.item()
-            return total + self.w*distance*n, n
-    return InjectionLoss
+            return total + sample_weight*distance*n, n
+    mlps = DomainAdapter(model).mlps
+    return InjectionLoss()
 
 # %% ../../nbs/malp/10_injection.ipynb #c1579256
 CorpusRow = dict[str, str]   # text, question, answer, about
 
-def _row(question: Any, answer: Any, about: Any) -> CorpusRow | None:
-    if not all(isinstance(x, str) and x.strip() for x in (question, answer)): return None
+def _row(question: Any, answer: Any, about: str = "") -> Iterator[CorpusRow]:
+    "One row, or none where a side is missing."
+    if not all(isinstance(x, str) and x.strip() for x in (question, answer)): return
     question, answer = question.strip(), answer.strip()
-    return {"text": f"{question}\n{answer}", "question": question, "answer": answer, "about": str(about or question)}
+    yield {"text": f"{question}\n{answer}", "question": question, "answer": answer, "about": about or question}
 
 # %% ../../nbs/malp/10_injection.ipynb #0ffdc94d
 _CHAT_TOKENS = 1024   # of a question with its answer, as MaLP §4.1 reads; what is longer loses its beginning
@@ -351,8 +335,9 @@ def model_digest(
 ) -> str:  # 32 hexadecimal digits
     "`base_digest` of a model as it is without a domain adapter and LoRA."
     from memkit.train.adapters import base_digest
-    if not any(isinstance(b.mlp, _adapted_mlp()) for b in decoder_blocks(model)): return base_digest(model)
-    with DomainAdapter(model).without(): return base_digest(model)   # what is off isn't counted
+    try: adapter = DomainAdapter(model)
+    except ValueError: return base_digest(model)
+    with adapter.without(): return base_digest(model)   # what is off isn't counted
 
 # %% ../../nbs/malp/10_injection.ipynb #ea3ab8c2
 def save_injection(
@@ -363,16 +348,15 @@ def save_injection(
     """Write a model's domain adapter as `path`.safetensors (float16) and its card as `path`.json. Raises `ValueError`
     for weights that float16 can't hold."""
     from safetensors.numpy import save
-    (file, note), whole = two_files(path), DomainAdapter(model).weights()
-    with np.errstate(over="ignore"): weights = {k: w.astype(np.float16) for k, w in whole.items()}
+    file, note = two_files(path)
+    with np.errstate(over="ignore"):
+        weights = {k: w.astype(np.float16) for k, w in DomainAdapter(model).weights().items()}
     if not all(np.isfinite(w).all() for w in weights.values()):
-        raise ValueError(
-            "the adapter has weights that aren't finite, or too large for float16; train it with a smaller learning "
-            "rate"
-        )
-    card = {**card, "base": model_digest(model), "digest": _digest(weights)}
-    write_file(file, save(weights, {"base": card["base"], "digest": card["digest"]}))
-    write_file(note, json.dumps(card, ensure_ascii=False, indent=1) + "\n")
+        raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a "
+                         "smaller learning rate")
+    made = {"base": model_digest(model), "digest": _digest(weights)}
+    write_file(file, save(weights, made))
+    write_file(note, json.dumps({**card, **made}, ensure_ascii=False, indent=1) + "\n")
     return Path(path)
 
 # %% ../../nbs/malp/10_injection.ipynb #c9c032ce
@@ -391,10 +375,8 @@ def load_injection(
     `ValueError` for another model's."""
     weights, card = read_injection(path)
     if card["base"] != (mine := model_digest(model)):
-        raise ValueError(
-            f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; train one "
-            "for it"
-        )
+        raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is "
+                         f"{mine}; train one for it")
     layers = tuple(sorted({int(name.split(".")[1]) for name in weights}))
     adapter = inject(model, InjectionSettings(layers=layers, width=weights[f"layers.{layers[0]}.down"].shape[0]))
     adapter.fill(weights)
@@ -436,7 +418,7 @@ def _from_json(path: Path) -> Iterator[CorpusRow]:
         if isinstance(text, str):
             yield {"text": f"{title}\n{text}".strip(), "question": title, "answer": text if title else "",
                    "about": str(r.get("topic") or text)}
-        elif row := _row(r.get("input"), r.get("output", r.get("answer_icliniq")), None): yield row
+        else: yield from _row(r.get("input"), r.get("output", r.get("answer_icliniq")))
 
 # %% ../../nbs/malp/10_injection.ipynb #79157569
 def _from_medquad(path: Path) -> Iterator[CorpusRow]:
@@ -445,15 +427,15 @@ def _from_medquad(path: Path) -> Iterator[CorpusRow]:
     for found in read_medquad(path):
         if not isinstance(found, tuple): raise ValueError(str(found))      # a problem: what is broken, and where
         pair = found[1]
-        if row := _row(pair["question"], " ".join(pair["answer"].split()), pair["focus"]): yield row
+        yield from _row(pair["question"], " ".join(pair["answer"].split()), pair["focus"])
 
 # %% ../../nbs/malp/10_injection.ipynb #5437bb01
 def _from_text(path: Path) -> Iterator[CorpusRow]:
     "Paragraphs of a text file, or of all .txt files in a folder."
     for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:
-        for i, part in enumerate(p.strip() for p in file.read_text("utf-8").split("\n\n")):
-            about = str(file.relative_to(path)) if path.is_dir() else f"{file.name}, paragraph {i + 1}"
-            if part: yield {"text": part, "question": "", "answer": "", "about": about}
+        for i, part in enumerate(file.read_text("utf-8").split("\n\n"), 1):
+            about = str(file.relative_to(path)) if path.is_dir() else f"{file.name}, paragraph {i}"
+            if part.strip(): yield {"text": part.strip(), "question": "", "answer": "", "about": about}
 
 # %% ../../nbs/malp/10_injection.ipynb #ed784fdc
 @dataclass(frozen=True)
@@ -486,12 +468,11 @@ def _corpus_path(name: str | Path) -> Path:
     known = CORPORA.get(str(name))
     if known and not known.path: return own_data("medical_knowledge.jsonl")
     found = public_data(known.path) if known else Path(name).expanduser()
-    if found is not None and found.exists(): return found
-    if known:
-        raise FileNotFoundError(f"the corpus {name} isn't here: set MEMKIT_DATA to the folder that holds {known.path}. "
-                                f"To get it: {known.get}")
-    raise FileNotFoundError(f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, or the path of "
-                            f"{_FORMS}")
+    if found and found.exists(): return found
+    raise FileNotFoundError(
+        f"the corpus {name} isn't here: set MEMKIT_DATA to the folder that holds {known.path}. To get it: {known.get}"
+        if known else
+        f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, or the path of {_FORMS}")
 
 # %% ../../nbs/malp/10_injection.ipynb #a887879d
 def injection_corpus(
@@ -499,12 +480,11 @@ def injection_corpus(
 ) -> list[CorpusRow]:
     "A corpus (MaLP §4.1). Raises `FileNotFoundError`, which says how to get it, and `ValueError` for a broken file."
     path = _corpus_path(name)
-    folder = path.is_dir()
-    if path.suffix in (".json", ".jsonl"): read = _from_json
-    elif path.suffix in (".gz", ".tar", ".tgz", ".xml") or folder and any(path.rglob("*.xml")): read = _from_medquad
-    elif path.suffix == ".txt" or folder and any(path.rglob("*.txt")): read = _from_text
-    else: raise ValueError(f"can't tell what {path.name} is; give {_FORMS}")
-    return list(read(path))
+    endings = {p.suffix for p in path.rglob("*")} if path.is_dir() else {path.suffix}
+    if endings & {".xml", ".gz", ".tar", ".tgz"}: return list(_from_medquad(path))
+    if ".txt" in endings: return list(_from_text(path))
+    if path.suffix in (".json", ".jsonl"): return list(_from_json(path))
+    raise ValueError(f"can't tell what {path.name} is; give {_FORMS}")
 
 # %% ../../nbs/malp/10_injection.ipynb #12a094dc
 def part_of(

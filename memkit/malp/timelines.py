@@ -16,11 +16,10 @@ from datetime import date, timedelta
 from functools import cache
 from hashlib import sha256
 from random import Random
-from typing import Any
 
 from fastcore.basics import patch
 
-from ..files import own_data
+from ..files import own_data, own_rows
 
 # %% ../../nbs/malp/05_timelines.ipynb #5cec1799
 @cache
@@ -52,9 +51,10 @@ def family_split(
     "Which half a family belongs to, by a hash of its id (ours): fixed forever, the same on every machine."
     return SPLITS[sha256(id.encode()).digest()[0] & 1]
 
-def _of_half(rows: Sequence[Any], split: str | None) -> tuple:
+def _of_half(kind: type, rows: Sequence[dict], split: str | None) -> tuple:
     if split not in (None, *SPLITS): raise ValueError(f"split must be {', '.join(SPLITS)} or None, got {split!r}")
-    return tuple(r for r in rows if split in (None, family_split(r.id)))
+    return tuple(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in r.items()}) for r in rows
+                 if split in (None, family_split(r["id"])))
 
 # %% ../../nbs/malp/05_timelines.ipynb #8bac30b2
 @cache
@@ -64,9 +64,8 @@ def families(
     split: str | None = None,  # one of SPLITS; None: both
 ) -> tuple[Family, ...]:       # in the order of the file
     "The families of a kind. Raises `ValueError` for a split that isn't one of SPLITS."
-    rows = [Family(**{**f, "say": tuple(f["say"])}) for f in _own("phrases")["families"]
-            if about in (None, f["about"]) and how in (None, f["how"])]
-    return _of_half(rows, split)
+    rows = [f for f in _own("phrases")["families"] if about in (None, f["about"]) and how in (None, f["how"])]
+    return _of_half(Family, rows, split)
 
 # %% ../../nbs/malp/05_timelines.ipynb #dcc06dd8
 _PERSONS = (
@@ -154,9 +153,7 @@ def knowledge(
     split: str | None = None,  # one of SPLITS; None: both
 ) -> tuple[Knowledge, ...]:
     "The items of a half, by the same hash as families. Raises `ValueError` as `families` does."
-    rows = map(json.loads, own_data("patients_knowledge.jsonl").read_text(encoding="utf-8").splitlines())
-    items = [Knowledge(**{**r, "ask": tuple(r["ask"]), "question": tuple(r["question"])}) for r in rows]
-    return _of_half(items, split)
+    return _of_half(Knowledge, own_rows("patients_knowledge.jsonl"), split)
 
 # %% ../../nbs/malp/05_timelines.ipynb #bc0baf89
 def in_style(
@@ -194,21 +191,17 @@ class Strand:
 class Timeline:
     "A patient's attributes over time: conditions for the age, compatible drugs, a household, a family."
     def __init__(self, rng: Random, dates: Sequence[date]):  # of the visits
-        facts = patient_facts()
+        self.facts = patient_facts()
+        self.pools = self.facts["pools"]
         self.rng, self.dates, self.n, self.strands = rng, dates, len(dates), []
         self.sex, self.age = rng.choice("mf"), rng.randrange(24, 67)
-        fitting = [c for c in facts["conditions"] if c["least"] <= self.age]
+        fitting = [c for c in self.facts["conditions"] if c["least"] <= self.age]
         self.illnesses = rng.sample(fitting, rng.choice((2, 3, 3)))
         self.conditions, self.drugs = tuple(c["name"] for c in self.illnesses), []
         for condition in self.conditions: self.prescribe(condition)
-        self.household()
-        self.everyday()
-        self.illness()
-        self.medicines()
-        self.allergies()
-        self.family()
-        self.appointments()
-        self.name = rng.choice(facts["pools"]["names"][self.sex])
+        for part in (self.household, self.everyday, self.illness, self.medicines, self.allergies, self.family,
+                     self.appointments): part()
+        self.name = rng.choice(self.pools["names"][self.sex])
 
 # %% ../../nbs/malp/05_timelines.ipynb #709b2e83
 @patch
@@ -241,7 +234,7 @@ def add(
 @patch
 def prescribe(self: Timeline, condition: str):
     "One or two drugs for a condition, none that another condition or drug forbids."
-    there = [d for d in patient_facts()["drugs"] if d["condition"] == condition]
+    there = [d for d in self.facts["drugs"] if d["condition"] == condition]
     there = sorted(self.rng.sample(there, len(there)), key=lambda d: not d.get("first"))
     for drug in there[:2 if self.rng.random() < .6 else 1]:
         forbidden = set(drug["without"]) & set(self.conditions) or drug["group"] in [d["group"] for d in self.drugs]
@@ -252,12 +245,12 @@ def prescribe(self: Timeline, condition: str):
 @patch
 def household(self: Timeline):
     "Age, partner, children, operation: what must fit the patient."
-    pools, rng, age = patient_facts()["pools"], self.rng, self.age
+    pools, rng, age = self.pools, self.rng, self.age
     partner = rng.choice(pools["partners"][self.sex])
     states = rng.choice(pools["partner changes"]) if rng.random() < .3 else [rng.choice(pools["partner"])]
     self.add("age", "age", [{"v": str(age)}], others=[str(age + 9)])
     self.add("partner", "partner", [{"v": s.format(p=partner)} for s in states])
-    parents = patient_facts()["parents"].items()     # a word for their children: how old they can be
+    parents = self.facts["parents"].items()     # a word for their children: how old they can be
     children = [c for c in pools["children"] if any(w in c and low <= age <= high for w, (low, high) in parents)]
     if children and rng.random() < .6:
         theirs = rng.choice(children)
@@ -270,10 +263,9 @@ def household(self: Timeline):
 @patch
 def everyday(self: Timeline):
     "The attributes whose values stand in a pool of their name: four are drawn, one or more of them become true."
-    pools = patient_facts()["pools"]
-    for about, (has, changes, *hows) in patient_facts()["chances"].items():
-        values = self.rng.sample(pools[about], 4)
-        if about in ("smoking", "alcohol"): values.sort(key=pools[about].index)  # these pools fall: people cut down
+    for about, (has, changes, *hows) in self.facts["chances"].items():
+        values = self.rng.sample(self.pools[about], 4)
+        if about in ("smoking", "alcohol"): values.sort(key=self.pools[about].index)  # they fall: people cut down
         n = 1 + (self.rng.random() < changes) + (self.rng.random() < changes/4)
         if self.rng.random() < has:
             self.add(about, about, [{"v": v} for v in values[:n]], hows or ("change",), others=values[n:])
@@ -298,7 +290,7 @@ def dose(self: Timeline, about: str, drug: dict, who: str = "user", chance: floa
 @patch
 def illness(self: Timeline):
     "Since when, last values, triggers, blood pressure."
-    pools, rng, told = patient_facts()["pools"], self.rng, ("change", "doctor")
+    pools, rng, told = self.pools, self.rng, ("change", "doctor")
     years = [y for y in pools["since"] if int(y) > 2023 - self.age + 14]
     for c in self.illnesses:
         name, (year, other) = c["name"], rng.sample(years, 2)
@@ -328,43 +320,43 @@ def medicines(self: Timeline):
 @patch
 def allergies(self: Timeline):
     "An allergy that is known, or one that is discovered; and a drug that went badly once."
-    pools, rng = patient_facts()["pools"], self.rng
-    known, found, never = rng.sample(pools["allergy"], 3)
+    rng = self.rng
+    known, found, never = rng.sample(self.pools["allergy"], 3)
     for (what, reaction), chance, how, later in ((known, .6, "state", 0), (found, .35, "change", self.n//3)):
         if rng.random() < chance:
             version = Version({"v": what, "r": reaction}, self.starts(1)[0] + later, how)
             self.strands.append(Strand("allergy", what, (version,), others=(never[0],)))
     taken = [d["name"] for d in self.drugs]
-    drug, felt = rng.choice([b for b in pools["bad drug"] if b[0] not in taken])
+    drug, felt = rng.choice([b for b in self.pools["bad drug"] if b[0] not in taken])
     if rng.random() < .65: self.add("bad drug", drug, [{"drug": drug, "v": felt}])
 
 @patch
 def family(self: Timeline):
     "One or two relatives, often with the patient's own illness and drug, at another dose."
-    pools, rng = patient_facts()["pools"], self.rng
+    pools, rng = self.pools, self.rng
     for who in rng.sample(pools["relatives"], rng.choice((1, 2, 2))):
         theirs = rng.choice(self.conditions if rng.random() < .6 else pools["relative conditions"])
         self.add("relative", who, [{"who": who, "v": theirs}], subject=who)
-        drugs = [d for d in patient_facts()["drugs"] if d["condition"] == theirs]
+        drugs = [d for d in self.facts["drugs"] if d["condition"] == theirs]
         if drugs and rng.random() < .75: self.dose("relative dose", rng.choice(drugs), who, .35)
 
 # %% ../../nbs/malp/05_timelines.ipynb #78b2f141
 @patch
 def appointments(self: Timeline):
     "Appointments to come and vaccinations that were."
-    pools, rng, dates = patient_facts()["pools"], self.rng, self.dates
-    for who in rng.sample(pools["specialist"], rng.choice((1, 2))):
-        at = self.starts(2 if rng.random() < .4 else 1)
-        days = [dates[at[0]] + timedelta(days=rng.randrange(20, 60))]
-        if len(at) > 1 and dates[at[1]] < days[0]: days.append(dates[at[1]] + timedelta(days=rng.randrange(20, 60)))
+    rng, dates = self.rng, self.dates
+    for who in rng.sample(self.pools["specialist"], rng.choice((1, 2))):
+        days, starts = [], self.starts(2 if rng.random() < .4 else 1)
+        for start in starts:     # the second is another day, told before the first has come
+            if not days or dates[start] < days[0]: days.append(dates[start] + timedelta(days=rng.randrange(20, 60)))
         versions = []
         for i, day in enumerate(days):
             slots = {"who": who, "who_": who[:1].upper() + who[1:], "v": day_text(day)}
             if i: slots["o_v"] = day_text(days[0])
             how = rng.choice(("change", "doctor")) if i else "state"
-            versions.append(Version(slots, at[i], how, max(n for n, d in enumerate(dates) if d < day)))
+            versions.append(Version(slots, starts[i], how, max(n for n, d in enumerate(dates) if d < day)))
         self.strands.append(Strand("appointment", who, tuple(versions)))
-    for what in rng.sample(pools["vaccine"], rng.choice((0, 1, 2))):
+    for what in rng.sample(self.pools["vaccine"], rng.choice((0, 1, 2))):
         at = self.starts(1)[0]
         slots = {"what": what, "v": day_text(dates[at] - timedelta(days=rng.randrange(3, 40)))}
         self.strands.append(Strand("vaccine", what, (Version(slots, at),)))

@@ -380,11 +380,14 @@ class RoundWriter:
         self.store.log(self.user, [row_of(m) for m in self.moves[self.logged:]], at=self.at)
         self.logged = len(self.moves)
 
-    def contradict(self, one: int, two: int, reason: str):
-        new, old = max(one, two), min(one, two)
-        if (new, old) in self.table.open: return
-        self.table.open.append((new, old))
-        self.move("contradicted", memory=new, other=old, reason=reason)
+# %% ../../nbs/malp/02_triage.ipynb #2bb28064
+@patch
+def contradict(self: RoundWriter, one: int, two: int, reason: str):
+    "Open a pair, once."
+    new, old = max(one, two), min(one, two)
+    if (new, old) in self.table.open: return
+    self.table.open.append((new, old))
+    self.move("contradicted", memory=new, other=old, reason=reason)
 
 # %% ../../nbs/malp/02_triage.ipynb #389631fa
 @patch

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', 'READING', 'ALONE', 'READ', 'USUAL', 'AsRead',
            'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'LIFT', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
-           'STUDIED', 'ASKING', 'Ranked', 'dated', 'Evidence', 'fitted_weights', 'needed_features',
-           'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'read_alone', 'three_vectors',
-           'load_scorer', 'attention', 'set_layer', 'only_asks', 'utterances', 'may_lean_on', 'in_context',
-           'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
+           'STUDIED', 'ASKING', 'dated', 'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed',
+           'known_features', 'probability_known', 'Scorer', 'three_vectors', 'load_scorer', 'set_layer', 'only_asks',
+           'may_lean_on', 'in_context', 'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
 from ..files import own_data
-from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
+from ..reading.labels import plain_tokens, span_vector, tokens_in, tokens_of
 from ..reading.examples import sentences
 from ..reading.reader import (
     Encoded, logits_with_phrases, opened_once, plain_vector, sigmoid, softmax, two_vectors)
@@ -107,17 +107,17 @@ class Scorer(Encoded):
         self,
         folder: Path | None = None,    # of the weights of both networks; None: those that ship with memkit
     ):
-        of = {name: Path(folder)/name if folder else Path(own_data(name)) for name in (READING, SEARCH)}
-        super().__init__(of[READING], ANSWER_HEADS)
-        self.set = {name: a.astype(np.float32) for name, a in load_file(of[READING]).items() if name.startswith("set.")}
+        reading, search = (Path(folder)/name if folder else own_data(name) for name in (READING, SEARCH))
+        super().__init__(reading, ANSWER_HEADS)
+        self.set = {name: a.astype(np.float32) for name, a in load_file(reading).items() if name.startswith("set.")}
         self.set_layers = [{name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)}
                            for layer in ("set.layers.0.", "set.layers.1.")]
-        self.search = Encoded(of[SEARCH], {})
+        self.search = Encoded(search, {})
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
         "What a new message wants: the mean of two readers' logits (ours)."
         logits = (self.head("asked", read_alone(self, text)) + _logits("asked", plain_vector(text)))/2
-        return dict(zip(ASKED, map(float, softmax(logits))))
+        return dict(zip(ASKED, softmax(logits).tolist()))
 
 # %% ../../nbs/answer/01_scorer.ipynb #1f7e76f3
 @lru_cache(64)
@@ -125,19 +125,17 @@ def read_alone(network: Encoded, text: str) -> np.ndarray:   # [384]
     "A text read by itself; what it wants and whether it tells of an emergency are seen in the same vector."
     return network.states([tokens_of((text,))])[1][0]
 
-@lru_cache(512)
-def _embedded_once(network: Encoded, text: str) -> np.ndarray: return _in_batches(network, [text])
-
-def _in_batches(network: Encoded, texts: Sequence[str]) -> np.ndarray:
-    rows = [plain_tokens((t,)) for t in texts]
-    pooled = [network.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
-    v = np.concatenate([np.zeros((0, 384), np.float32), *pooled])
+def _embedded(network: Encoded, texts: Sequence[str]) -> np.ndarray:
+    v = network.pooled([plain_tokens((t,)) for t in texts])
     return v/np.linalg.norm(v, axis=1, keepdims=True)
+
+@lru_cache(512)
+def _embedded_once(network: Encoded, text: str) -> np.ndarray: return _embedded(network, [text])
 
 @patch
 def embed(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384] float32, rows of length 1
     "Vectors of questions and of messages, for the search; of a single text, which several stages ask for, once."
-    return _embedded_once(self.search, texts[0]) if len(texts) == 1 else _in_batches(self.search, texts)
+    return _embedded_once(self.search, texts[0]) if len(texts) == 1 else _embedded(self.search, texts)
 
 @patch
 def overview(self: Scorer, text: str) -> float:   # 0..1
@@ -151,20 +149,21 @@ def three_vectors(scorer: Scorer, text: str) -> np.ndarray:   # [1152]
     return np.concatenate([two_vectors(text), read_alone(scorer, text)])
 
 # %% ../../nbs/answer/01_scorer.ipynb #6da24649
-def _shares_of(scorer: Scorer, name: str, text: str) -> np.ndarray:
-    return softmax(logits_with_phrases(fitted_weights()[name], three_vectors(scorer, text), text))
+def _shares_of(scorer: Scorer, name: str, text: str, classes: Sequence[str]) -> dict[str, float]:
+    shares = softmax(logits_with_phrases(fitted_weights()[name], three_vectors(scorer, text), text))
+    return dict(zip(classes, shares.tolist()))
 
 # %% ../../nbs/answer/01_scorer.ipynb #d447896e
 @patch
 def alarm(self: Scorer, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
     "Does a message tell of an emergency (ours)?"
-    of = _shares_of(self, "alarm", text)
-    return float(1 - of[0]), ALARMS[1 + int(of[1:].argmax())]
+    of = _shares_of(self, "alarm", text, ALARMS)
+    return 1 - of["none"], max(ALARMS[1:], key=of.get)
 
 @patch
 def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORGETS its probability; they sum to 1
     "What a message asks to delete (ours)."
-    return dict(zip(FORGETS, map(float, _shares_of(self, "forget", text))))
+    return _shares_of(self, "forget", text, FORGETS)
 
 @patch
 def task(self: Scorer, text: str) -> float:   # 0..1
@@ -175,7 +174,7 @@ def task(self: Scorer, text: str) -> float:   # 0..1
 @patch
 def confirms(self: Scorer, text: str) -> dict[str, float]:   # of each of CONFIRMS its probability; they sum to 1
     "Does a message agree to the deletion that was just proposed, decline it, or go on to something else (ours)?"
-    return dict(zip(CONFIRMS, map(float, _shares_of(self, "confirm", text))))
+    return _shares_of(self, "confirm", text, CONFIRMS)
 
 @patch
 def ahead(self: Scorer, clause: str, numbers: Sequence[float]) -> float:   # 0..1
@@ -187,28 +186,22 @@ def load_scorer() -> Scorer:
     "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."
     return opened_once(Scorer, "MEMKIT_SCORER")
 
-# %% ../../nbs/answer/01_scorer.ipynb #c25f98a4
-def _sentence_scores(self: Scorer, t: Tokens, states, pooled, text: str, before: int) -> tuple[tuple, ...]:
-    "Of each sentence that was read: where it is, and how likely it answers."
-    found = []
-    for a, b in sentences(text):
-        at = tokens_in(t, 1, a + before, b + before)
-        if not at: continue                  # beyond what the encoder reads
-        v = np.concatenate([states[at].mean(0), pooled])
-        found.append((a, b, float(sigmoid(self.head("answers", v)[0]))))
-    return tuple(found)
-
-# %% ../../nbs/answer/01_scorer.ipynb #8c421ef0
+# %% ../../nbs/answer/01_scorer.ipynb #9f4d2896
 AsRead = dict[tuple[str, date, str], Evidence]   # by question, day and text
 
-def _read(scorer: Scorer, question: str, messages: Sequence[tuple[date, str]]) -> list[Evidence]:
+def _read(scorer: Scorer, question: str, messages: Sequence[tuple[date, str]], kept: AsRead):
+    "Read a question together with some messages; what the scorer makes of them goes to `kept`."
     wholes = [dated(text, day) for day, text in messages]
     rows = [tokens_of((question, whole)) for whole in wholes]
-    out = []
     for (day, text), whole, row, states, v in zip(messages, wholes, rows, *scorer.states(rows)):
-        out.append(Evidence(text, day, 0., _sentence_scores(scorer, row, states, v, text, len(whole) - len(text)), v))
-    return out
+        found, before = [], len(whole) - len(text)
+        for a, b in sentences(text):
+            at = tokens_in(row, 1, a + before, b + before)
+            if not at: continue                  # beyond what the encoder reads
+            found.append((a, b, float(sigmoid(scorer.head("answers", span_vector(states, v, at))[0]))))
+        kept[question, day, text] = Evidence(text, day, 0., tuple(found), v)
 
+# %% ../../nbs/answer/01_scorer.ipynb #8c421ef0
 @patch
 def read(
     self: Scorer,
@@ -217,13 +210,10 @@ def read(
     kept: AsRead | None = None,              # what was read before, and isn't read again; what is new goes there
 ) -> list[Evidence]:                         # one a message, in their order; their logits are 0 until `compare`
     "The question read together with each message."
-    kept, keys = {} if kept is None else kept, [(question, *m) for m in messages]
-    new = [m for m in dict.fromkeys(messages) if (question, *m) not in kept]
-    for i in range(0, len(new), 16):
-        some = new[i:i + 16]
-        kept.update(zip([(question, *m) for m in some], _read(self, question, some)))
-    return [kept[key] for key in keys]
-
+    kept = {} if kept is None else kept
+    for some in chunked([m for m in dict.fromkeys(messages) if (question, *m) not in kept], 16):
+        _read(self, question, some, kept)
+    return [kept[question, *m] for m in messages]
 
 # %% ../../nbs/answer/01_scorer.ipynb #04bbf79c
 def _norm(x: np.ndarray, w: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -232,14 +222,14 @@ def _norm(x: np.ndarray, w: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return centred/np.sqrt(centred.var(-1, keepdims=True) + 1e-5)*w[f"{name}.weight"] + w[f"{name}.bias"]
 
 def _linear(x: np.ndarray, w: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+    return x @ w[f"{name}weight"].T + w[f"{name}bias"]
 
 def attention(x: np.ndarray, w: Mapping[str, np.ndarray], heads: int) -> np.ndarray:   # [n, 384] -> [n, 384]
     "Self-attention: each vector takes from the others what its queries find in their keys."
-    mixed = x @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"]
-    query, key, value = (a.reshape(len(x), heads, -1).swapaxes(0, 1) for a in np.split(mixed, 3, -1))
+    mixed = np.split(_linear(x, w, "self_attn.in_proj_"), 3, -1)
+    query, key, value = (a.reshape(len(x), heads, -1).swapaxes(0, 1) for a in mixed)
     shares = softmax(query @ key.swapaxes(1, 2)/np.sqrt(query.shape[-1]))
-    return _linear((shares @ value).swapaxes(0, 1).reshape(len(x), -1), w, "self_attn.out_proj")
+    return _linear((shares @ value).swapaxes(0, 1).reshape(len(x), -1), w, "self_attn.out_proj.")
 
 # %% ../../nbs/answer/01_scorer.ipynb #7379c66e
 SET_HEADS = 6    # of attention among messages
@@ -248,8 +238,8 @@ SET_SIZE = 16    # messages that are compared, at most
 def set_layer(x: np.ndarray, w: Mapping[str, np.ndarray]) -> np.ndarray:   # [n, 384] -> [n, 384]
     "A layer of the set encoder: attention among the messages, then a small network for each."
     x = x + attention(_norm(x, w, "norm1"), w, SET_HEADS)
-    inner = _linear(_norm(x, w, "norm2"), w, "linear1")
-    return x + _linear(inner*ndtr(inner), w, "linear2")       # x*ndtr(x) is GELU
+    inner = _linear(_norm(x, w, "norm2"), w, "linear1.")
+    return x + _linear(inner*ndtr(inner), w, "linear2.")       # x*ndtr(x) is GELU
 
 # %% ../../nbs/answer/01_scorer.ipynb #944503d7
 @patch
@@ -370,9 +360,7 @@ def lifted(
     noted: Sequence[SaidAndText],   # behind the notes, best first
 ) -> np.ndarray:               # [n], 0..1
     "How much each message gains from the notes: 1 behind the first, 1/2 behind the sixth, 0 without."
-    rank: dict[SaidAndText, int] = {}
-    for r, source in enumerate(noted): rank.setdefault(source, r)
-    gain = {source: 5/(5 + r) for source, r in rank.items()}
+    gain = {source: 5/(5 + r) for r, source in reversed([*enumerate(noted)])}     # a source counts where it comes first
     return np.array([gain.get((u.turn, u.role), 0.) for u in found])
 
 # %% ../../nbs/answer/01_scorer.ipynb #fba21860
@@ -456,12 +444,11 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
 @patch
 def _notes_of(self: MessageSearch, user: str, found: Sequence[Utterance]) -> list[list[str]]:
     "The notes that were made of each message, replaced ones, too."
-    of: dict[SaidAndText, list[str]] = {}
+    of: dict[SaidAndText, list[str]] = defaultdict(list)
     for m in self.store.list(user, superseded=True, turns={u.turn for u in found}):
         if "speaker" in m.meta:
-            for source in sources(m): of.setdefault(source, []).append(m.text)
-    return [of.get((u.turn, u.role), []) for u in found]
-
+            for source in sources(m): of[source].append(m.text)
+    return [of[u.turn, u.role] for u in found]
 
 # %% ../../nbs/answer/01_scorer.ipynb #83164681
 @patch
@@ -478,9 +465,9 @@ def search(
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
     with self._lock:
         said, heard = self._current(user), self.heard(user)
-        of_users = ((u.text, heard.get(u.turn)) for u, _ in said.found if u.role == "user")
-        for text, h in of_users:
-            if h is not None and h.vector is not None: said.vectors[text] = h.vector
-            if h is not None and h.in_context is not None: said.vectors[h.whole] = h.in_context
+        known = [(u.text, heard[u.turn]) for u, _ in said.found if u.role == "user" and u.turn in heard]
+        for text, h in known:
+            if h.vector is not None: said.vectors[text] = h.vector
+            if h.in_context is not None: said.vectors[h.whole] = h.in_context
         rows = _ranked(said, query, k, noted, partial(self._notes_of, user)) if said.found else []
         return [Hit(item=said.found[i][0], score=score, source="message", parts=parts) for i, score, parts in rows]

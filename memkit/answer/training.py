@@ -49,7 +49,7 @@ def with_roles(
 def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
     "A question on a conversation, as their files have them; in a talk of two friends, each message begins with a name."
     names = c.get("speakers", ())
-    said = tuple((f"{i}.{j}", date.fromisoformat(s["date"]), text.split(": ", 1)[1] if names else text)
+    said = tuple((f"{i}.{j}", date.fromisoformat(s["date"]), text.partition(": ")[2] if names else text)
                  for i, s in enumerate(c["sessions"][:q["after"]], 1) for j, text in enumerate(s["say"], 1))
     return Case(c["hand"], c["id"], with_roles(q["ask"], names), q["kind"], said, frozenset(q["needs"]), tuple(accept),
                 tuple(q.get("reject", ())), q.get("gold", ""), tuple(q.get("quotes", ())))

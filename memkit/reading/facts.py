@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SAME_WORDS', 'STATES', 'KEEP', 'KEEP_HEALTH', 'GONE', 'RelationReader', 'load_relations', 'Relation', 'relate',
-           'best_relation', 'Fact', 'is_fact', 'usual', 'fact_of', 'facts_of', 'Reading', 'reading_of', 'fact_row',
-           'rest_of', 'names_and_numbers', 'says_less', 'denies_another', 'opposed']
+           'best_relation', 'Fact', 'is_fact', 'usual', 'facts_of', 'Reading', 'reading_of', 'fact_row', 'rest_of',
+           'names_and_numbers', 'says_less', 'denies_another', 'opposed']
 
 # %% ../../nbs/reading/07_facts.ipynb #ded03a78
 import re
@@ -34,7 +34,7 @@ class RelationReader(Encoded):
         pairs: Sequence[tuple[str, str]],   # (old, new), as they were said
     ) -> list[dict[str, float]]:            # of each pair, the probability of each of `labels.RELATIONS`
         "What a new statement is to an old one (ours)."
-        shares = softmax(self.head("relation", self.pooled([tokens_of(p) for p in pairs])))
+        shares = softmax(self.of_whole("relation", [tokens_of(p) for p in pairs]))
         return [dict(zip(RELATIONS, row)) for row in shares.tolist()]
 
 def load_relations() -> RelationReader:
@@ -58,28 +58,15 @@ class Relation:
 
 def _plain(text: str) -> str: return " ".join(text.casefold().split()).strip(" .!")
 
-# %% ../../nbs/reading/07_facts.ipynb #b526c953
-def _other_number(old: str, new: str) -> bool:
-    "Do both name numbers, and each one that the other lacks?"
-    a, b = numbers(old), numbers(new)
-    return bool(a - b) and bool(b - a)
-
-def _shares_of(old: str, new: str, shares: Mapping[str, float]) -> dict[str, float]:
-    "2.5 mg after 5 mg isn't the same again: with other numbers a duplicate counts as an update (ours)."
-    if not _other_number(old, new): return dict(shares)
-    return {**shares, "duplicate": 0., "update": shares["update"] + shares["duplicate"]}
-
-# %% ../../nbs/reading/07_facts.ipynb #e2b90f13
-@lru_cache(4096)
-def _shares(reader: RelationReader, old: str, new: str) -> Mapping[str, float]:
-    return reader.relations([(old, new)])[0]
-
 # %% ../../nbs/reading/07_facts.ipynb #281861d7
 SAME_WORDS = Relation("duplicate", 1., "the same words", {k: float(k == "duplicate") for k in RELATIONS})
 
+@lru_cache(4096)
 def _related(reader: RelationReader, new: str, old: str) -> Relation:
+    "2.5 mg after 5 mg isn't the same again: where each names a number that the other lacks, it is an update (ours)."
     if _plain(old) == _plain(new): return SAME_WORDS
-    shares = _shares_of(old, new, _shares(reader, old, new))
+    shares, a, b = reader.relations([(old, new)])[0], numbers(old), numbers(new)
+    if a - b and b - a: shares |= {"duplicate": 0., "update": shares["update"] + shares["duplicate"]}
     kind, second = sorted(shares, key=shares.get, reverse=True)[:2]
     return Relation(kind, shares[kind], f"{kind} {shares[kind]:.2f}, {second} {shares[second]:.2f}", shares)
 
@@ -91,11 +78,6 @@ def relate(
 ) -> list[Relation]:                        # one per old
     "What `new` is to each of `olds` (ours); the same words are a duplicate without asking the model."
     return [_related(reader or load_relations(), new, old) for old in olds]
-
-# %% ../../nbs/reading/07_facts.ipynb #396dceb2
-def _unsure(found: tuple[int, Relation]) -> float:
-    "How likely a statement is unrelated after all; -1 for the same words."
-    return -1. if found[1] is SAME_WORDS else found[1].shares["unrelated"]
 
 # %% ../../nbs/reading/07_facts.ipynb #cf60271d
 def best_relation(
@@ -111,7 +93,8 @@ def best_relation(
     cosines = np.round(np.asarray(old_vectors) @ np.asarray(new_vector), 5)
     order = sorted(range(len(olds)), key=lambda i: (-cosines[i], olds[i], i))[:near]
     related = relate(new, [olds[i] for i in order], reader)
-    return min(((i, r) for i, r in zip(order, related) if r.kind != "unrelated"), key=_unsure, default=None)
+    tied = ((i, r) for i, r in zip(order, related) if r.kind != "unrelated")
+    return min(tied, key=lambda found: found[1].shares["unrelated"], default=None)
 
 # %% ../../nbs/reading/07_facts.ipynb #938c4ecc
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +130,8 @@ def usual(
     "Does a weekday or a holiday stand for what is usual, such as Friday in \"I never work on Friday\"? (ours)"
     before = c.text.replace("’", "'").partition(words)[0].split()[-2:]
     if not any_day(" ".join([*before, words])): return False                        # from Monday, this coming Monday
-    return not any(p.lower() in words.lower() or words.lower() in p.lower() for p in phrases_in(c.text))
+    low = words.lower()
+    return not any(p in low or low in p for p in map(str.lower, phrases_in(c.text)))
 
 # %% ../../nbs/reading/07_facts.ipynb #77f45a58
 def fact_of(

@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['ACTS', 'ABOUT', 'CERTAINTY', 'ATTRIBUTES', 'HEALTH', 'RELATIONS', 'REPLIES', 'NOTES', 'SCOPES', 'TITLE_ACTS', 'ROLES',
-           'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'OUT_OF', 'STARRED', 'PERCENT', 'BARE', 'DRAWN', 'GRADE',
-           'LOOSE', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS', 'REPLY_HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES',
-           'JUDGED', 'TITLE_HEADS', 'SMALL', 'number', 'stars_of', 'marks', 'place_of', 'Title', 'title_key',
-           'read_titles', 'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens', 'tokens_of',
-           'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
+           'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS',
+           'REPLY_HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES', 'JUDGED', 'TITLE_HEADS', 'SMALL', 'number', 'marks',
+           'place_of', 'Title', 'title_key', 'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look',
+           'Tokens', 'tokens_of', 'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
 
 # %% ../../nbs/reading/02_labels.ipynb #3ed8c8f0
 import re
@@ -95,10 +94,9 @@ _GRADES = {"A": 4.5, "B": 3.5, "C": 2.5, "D": 1.5, "E": 1., "F": .5}
 
 def _grade_stars(m: re.Match, text: str) -> float | None:
     "The stars of a school mark; None where the letter is something else."
-    told = re.search(r"(?:\b(?:gets?|got|an?|grade)|[:=-])\s*$", text[:m.start()], re.I)
-    if not m[2] and not told: return None
-    better = m[2] == "+" or m[1] == "A" and not m[2]
-    return min(5., _GRADES[m[1]] + .5*better)
+    told = m[2] or re.search(r"(?:\b(?:gets?|got|an?|grade)|[:=-])\s*$", text[:m.start()], re.I)
+    better = m[2] == "+" or m[0] == "A"
+    return min(5., _GRADES[m[1]] + .5*better) if told else None
 
 # %% ../../nbs/reading/02_labels.ipynb #6a0a837b
 def _value(m: re.Match, top: float | None = None) -> float | None:
@@ -148,8 +146,7 @@ def place_of(
     after = mark[0] >= title[1]
     low, high = (title[1], mark[0]) if after else (mark[1], title[0])
     between = text[low:high]
-    others = sum(start >= low and end <= high for start, end in titles)
-    scores = sum(start >= low and end <= high for start, end, _ in found)
+    others, scores = (sum(span[0] >= low and span[1] <= high for span in of) for of in (titles, found))
     listed = title in titles and mark in found and len(titles) == len(found)
     in_turn = listed and sorted(titles).index(title) == sorted(found).index(mark)
     numbers = (after, others == 0, min(others, 3)/3, min(scores, 3)/3, min(len(between), 120)/120,
@@ -200,6 +197,11 @@ class TitleSpan:
     titles: tuple[Title, ...]   # all that are called so
     words: int                  # of the name
 
+    def cut(self, text: str, hint: int) -> list[tuple[int, int, int]]:
+        "Its first word with this hint, and the rest of it with the next."
+        first = self.start + re.match(r"\S+", text[self.start:self.end]).end()
+        return [(self.start, first, hint), (first, self.end, hint + 1)]
+
 # %% ../../nbs/reading/02_labels.ipynb #d11d29fe
 LONGEST = 10   # words of a name that is searched for in a text, at most
 
@@ -220,16 +222,6 @@ class TitleList:
             for gap, word in _gapped(name): out.setdefault(gap, []).append(word)
         return out
 
-# %% ../../nbs/reading/02_labels.ipynb #c997cb97
-def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> TitleSpan | None:
-    "The longest name that begins with word `i` of a text."
-    for n in range(min(LONGEST, len(words) - i), 0, -1):
-        start, end = words[i][0], words[i + n - 1][1]
-        key = title_key(text[start:end])
-        found = titles.names.get(key) or slips and titles.names.get(titles.slipped(key))
-        if found: return TitleSpan(start, end, tuple(dict.fromkeys(found)), n)
-    return None
-
 # %% ../../nbs/reading/02_labels.ipynb #479cbc4a
 @patch
 def find(
@@ -239,11 +231,14 @@ def find(
 ) -> list[TitleSpan]:
     "Known names in a text, in order: at each word the longest that begins there. They never overlap."
     words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
-    out, i = [], 0
-    while i < len(words):
-        found = _known_at(self, text, words, i, slips)
-        if found: out.append(found)
-        i += found.words if found else 1
+    out: list[TitleSpan] = []
+    for i, (start, _) in enumerate(words):
+        for n in range(min(LONGEST, len(words) - i), 0, -1) if not out or start >= out[-1].end else ():
+            key, end = title_key(text[start:words[i + n - 1][1]]), words[i + n - 1][1]
+            found = self.names.get(key) or slips and self.names.get(self.slipped(key))
+            if not found: continue
+            out.append(TitleSpan(start, end, tuple(dict.fromkeys(found)), n))
+            break
     return out
 
 # %% ../../nbs/reading/02_labels.ipynb #4403f765
@@ -252,17 +247,12 @@ def _gapped(key: str) -> list[tuple[str, str]]:
     words = key.split()
     return [(" ".join([*words[:i], "*", *words[i + 1:]]), w) for i, w in enumerate(words) if len(w) > 3]
 
-def _meant(word: str, words: Sequence[str]) -> str:
-    "The one of these words that another is a slip of; '': none."
-    best = process.extractOne(word, words, scorer=OSA.distance, score_cutoff=2 if len(word) >= 8 else 1)
-    return best[0] if best else ""
-
 # %% ../../nbs/reading/02_labels.ipynb #0592cc6f
 @lru_cache(4096)
 def _ordinary_slip(word: str, meant: str) -> bool:
     "Is a word nearer to an ordinary word than to the one-word name that may be meant?"
     found = process.extract(word, common_words(), scorer=OSA.distance, score_cutoff=OSA.distance(word, meant), limit=9)
-    others = [other for other, *_ in found if other != meant]
+    others = {other for other, *_ in found} - {meant}
     if sorted(word) == sorted(meant): return any(sorted(word) == sorted(other) for other in others)    # swapped letters
     return len(word) < 5 or bool(others)
 
@@ -274,8 +264,9 @@ def slipped(
 ) -> str:       # the key that was meant; '': none
     "The name that is meant by one with a mistyped word."
     for gap, word in _gapped(key) if key not in self.names else ():
-        meant = "" if word in common_words() else _meant(word, self.gaps.get(gap, ()))
-        if meant and not (gap == "*" and _ordinary_slip(word, meant)): return gap.replace("*", meant)
+        fill = () if word in common_words() else self.gaps.get(gap, ())
+        best = process.extractOne(word, fill, scorer=OSA.distance, score_cutoff=2 if len(word) >= 8 else 1)
+        if best and not (gap == "*" and _ordinary_slip(word, best[0])): return gap.replace("*", best[0])
     return ""
 
 # %% ../../nbs/reading/02_labels.ipynb #85b14ee3
@@ -318,12 +309,7 @@ def hints(
     titles: TitleList,
 ) -> list[tuple[int, int, int]]:   # start, end, position in HINTS; what isn't listed has hint 0
     "Spans of a text that a list of titles knows."
-    out = []
-    for k in titles.find(text):
-        if k.words == 1: out.append((k.start, k.end, 3)); continue
-        first = re.match(r"\S+", text[k.start:k.end]).end() + k.start
-        out += [(k.start, first, 1), (first, k.end, 2)]
-    return out
+    return [hint for k in titles.find(text) for hint in ([(k.start, k.end, 3)] if k.words == 1 else k.cut(text, 1))]
 
 # %% ../../nbs/reading/02_labels.ipynb #2e0a63f7
 @lru_cache(1)
@@ -369,8 +355,7 @@ class Tokens:
 # %% ../../nbs/reading/02_labels.ipynb #ed32e70a
 def _token_rows(text: str, part: int, segment: int, most: int, titles: TitleList | None) -> Iterator[tuple]:
     "The tokens of a part, each as the fields of `Tokens`. A piece that goes on has the look of its word."
-    cut, word_look = tokenizer().encode(text[:most*12], add_special_tokens=False), 0
-    known = hints(text, titles) if titles else []
+    cut, known = tokenizer().encode(text[:most*12], add_special_tokens=False), hints(text, titles) if titles else ()
     for i, (start, end) in enumerate(cut.offsets[:most]):
         begins = not cut.tokens[i].startswith("##")
         if begins: word_look = look(text, start, end)

@@ -247,7 +247,7 @@ def as_cells(
     room: float,                          # pixels down to where it must end
 ) -> float:                               # where the next thing begins
     "A cell for each of many things, as large as the room allows (ours)."
-    pitch = next((p for p in (14, 10, 7, 5) if 22 + p*-(-len(things)//int(w//p)) <= room), 5)
+    pitch = next((p for p in (14, 10, 7) if 22 + p*-(-len(things)//int(w//p)) <= room), 5)
     size, across = pitch - max(1, pitch//5), int(w//pitch)
     rows = min(-(-len(things)//across), max(1, int((room - 22)//pitch)))
     s.text(x, y + 8, f"and {len(things):,} more", 13, colour="soft")
@@ -282,12 +282,12 @@ def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     return out
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #37d2e438
-def _wish(band: Band, most: int = _MOST) -> float:
-    "Pixels that a band would take, with at most so many rows in a column: drawn where nobody sees it."
+def _least(band: Band) -> float:
+    "Pixels that a band takes with two rows in a column at most: drawn where nobody sees it."
     s = Scene(WIDTH, 1, "measured, and not shown")
-    if callable(band): return band(s, 0)
+    if callable(band): return band(s, 10)
     def of(c: Column, w: float) -> float:
-        return _column(s, replace(c, rows=c.rows[:most]), 0, 0, w, _head(band), 1e6)[0] + _rest(c, most)
+        return _column(s, replace(c, rows=c.rows[:2]), 0, 10, w, _head(band), 1e6)[0] + _rest(c, 2)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
@@ -353,12 +353,10 @@ def draw_board(
     for who, text in b.said:
         if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft", width=66).paragraph(LEFT + 68, y, text, 650, 3, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
-    least, wish = [_wish(band, 2) for band in bands], [_wish(band) for band in bands]
-    spare = b.tall - y - 10*len(bands) - sum(map(min, least, wish))
-    for band, small, all_ in zip(bands, least, wish):
-        room = min(small, all_) + max(0, min(spare, all_ - small))
-        spare -= max(0, room - small)
+    least = [*map(_least, bands)]
+    for n, band in enumerate(bands, 1):
         s.line(LEFT, y, WIDTH - LEFT, y)
+        room = max(least[n - 1], b.tall - y - sum(least[n:])) - 10
         y = (band(s, y + 4) if callable(band) else _columns(s, band, y + 4, room)) + 6
     s.height = min(y, b.tall)
     return s

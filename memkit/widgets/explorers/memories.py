@@ -170,20 +170,6 @@ LIVES: Mapping[str, str] = {   # ours; the table: MARK, Table 7, rows 1 to 5
     "called bad, then good": "+(ann) 5d o 3d bad 2d aside 4d unsaid back 6d +(bob) 3d good"}
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #fac1156a
-def _moment(e: Event, day: float, seen: dict[str, int], names: dict[str, str]) -> MemoryMoment | None:
-    "What an event is in a life; `seen`: the number of each recall, `names`: what people are called."
-    by = e.data.get("by") or ""
-    name = names.setdefault(by, f"user {len(names) + 1}") if by else ""
-    if e.kind in (INJECTED, JUDGED):
-        entry = e.data["turn"] or by
-        known = entry in seen
-        number = seen.setdefault(entry, len(seen) + 1)
-        if e.kind == INJECTED: return None if known else MemoryMoment(day, "shown", by=name)
-        return MemoryMoment(day, "right" if e.data["right"] else "wrong", number if known else None, name)
-    if e.kind == CLASSIFIED: return MemoryMoment(day, e.data["label"] or "unsaid", by=name)
-    return MemoryMoment(day, "aside" if e.kind == "dropped" else "back")
-
-# %% ../../../nbs/widgets/explorers/03_memories.ipynb #8cdf9d68
 def life_of(
     source: "MarkAssistant | MemoryStore",
     memory_id: int,
@@ -193,10 +179,18 @@ def life_of(
     that isn't the owner's."""
     want = "a recorded life is read from a MarkAssistant or a MemoryStore"
     store = given(getattr(source, "store", source), "in_force", want)
-    memory, seen, names = store.get(owner, memory_id), {}, {}
-    days = lambda e: round(max((e.at - memory.at).total_seconds(), 0)/86_400, 4)
-    events = store.events(owner, [memory_id], [INJECTED, JUDGED, CLASSIFIED, "dropped", RESTORED])
-    return tuple(m for e in events if (m := _moment(e, days(e), seen, names)))
+    memory, recalls, names, out = store.get(owner, memory_id), {}, {"": ""}, []
+    for e in store.events(owner, [memory_id], [INJECTED, JUDGED, CLASSIFIED, "dropped", RESTORED]):
+        day, by = round(max((e.at - memory.at).total_seconds(), 0)/86_400, 4), e.data.get("by") or ""
+        name = names.setdefault(by, f"user {len(names)}")
+        turn = e.kind in (INJECTED, JUDGED) and (e.data["turn"] or by)
+        known = recalls.get(turn)
+        if turn: recalls.setdefault(turn, len(recalls) + 1)
+        if e.kind == JUDGED: out.append(MemoryMoment(day, "right" if e.data["right"] else "wrong", known, name))
+        elif e.kind == CLASSIFIED: out.append(MemoryMoment(day, e.data["label"] or "unsaid", by=name))
+        elif e.kind != INJECTED: out.append(MemoryMoment(day, "aside" if e.kind == "dropped" else "back"))
+        elif not known: out.append(MemoryMoment(day, "shown", by=name))
+    return tuple(out)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #5895cd49
 def _told(m: MemoryMoment) -> str:

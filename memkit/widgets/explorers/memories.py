@@ -9,6 +9,7 @@ __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'MemoryMoment', 'parse_
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #f664c6f2
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -414,8 +415,7 @@ class MemoryMap:
     @property
     def kinds(self) -> tuple[str, ...]:
         "The kinds there are, the most frequent first."
-        names = [m.kind for m in self.memories]
-        return tuple(sorted(set(names), key=lambda k: (-names.count(k), k)))
+        return tuple(kind for kind, _ in Counter(sorted(m.kind for m in self.memories)).most_common())
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #3aa04f8c
 def memory_map(

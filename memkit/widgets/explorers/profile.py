@@ -12,6 +12,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -78,12 +79,15 @@ def title_matches(
     "Works whose title, or another name of theirs, has what was typed (ours)."
     if not (text := title_key(typed)): return []
     keys = [(key, i) for i in items for key in map(title_key, (i.title, *i.aliases)) if key]
-    rank = lambda key: 0 if key == text else 1 if key.startswith(text) else 2 if f" {text}" in key else 3
-    found = sorted(((rank(key), len(i.title), i.title, i.year or 0, i) for key, i in keys if text in key),
-                   key=lambda row: row[:4])
-    if found: return list({row[-1].key: row[-1] for row in found}.values())[:most]
-    by_key = {key: i for key, i in reversed(keys)}
-    return [by_key[key] for key in get_close_matches(text, by_key, most, .75)]
+    def order(found: tuple[str, Item]):
+        key, i = found
+        rank = 0 if key == text else 1 if key.startswith(text) else 2 if f" {text}" in key else 3
+        return rank, len(i.title), i.title, i.year or 0
+    found = sorted((one for one in keys if text in one[0]), key=order)
+    if not found:
+        first = {key: (key, i) for key, i in reversed(keys)}
+        found = [first[key] for key in get_close_matches(text, first, most, .75)]
+    return list({i.key: i for _, i in found}.values())[:most]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #e91b7abf
 def why_lines(r: Recommendation) -> list[str]:
@@ -430,7 +434,7 @@ def draw_taste(
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #0b707c6d
 def tried_on(
-    rated: Sequence[Rated],
+    rated: Iterable[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
     works: Mapping[str, Item],     # by `work_name`: those that may be rated
 ) -> list[Rated]:
@@ -457,7 +461,9 @@ class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
         self.assistant, self.user = assistant, assistant.check_user(user)
-        self._works, self._maps, self._lists = {work_name(i): i for i in assistant.catalogue.items}, {}, {}
+        items, self._lists = assistant.catalogue.items, {}
+        self._works = {work_name(i): i for i in items}
+        self._map = cache(lambda domain: taste_map(assistant.space, [i for i in items if domain in ("", i.domain)]))
         self.page, domains = profile_view(self._do), assistant.catalogue.domains
         domain = menu("Recommend", [("everything", ""), *((d, d) for d in domains)], domains[0], 220)
         trying = tick("What if: a click on stars only tries them", wide=330)
@@ -491,19 +497,16 @@ def _work(self: ProfilePanel, key: str) -> Item:
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #87109f00
 @patch
+def _mine(self: ProfilePanel) -> dict[str, Rated]:
+    "The ratings that are stored, by the name of the work."
+    return {work_name(r.rated.item): r.rated for r in profile(self.assistant.store, self.user)}
+
+@patch
 def _known(self: ProfilePanel) -> Mapping[str, Item]:
     "Every work that can be rated, by its name."
-    store, user = self.assistant.store, self.user
-    told = [i for kind in ("wish", "seen") for i, _ in noted(store, user, kind)]
-    return ChainMap(self._works, {work_name(i): i for i in [*told, *(r.item for r in self._rated())]})
-
-@patch
-def _rated(self: ProfilePanel) -> list[Rated]: return [r.rated for r in profile(self.assistant.store, self.user)]
-
-@patch
-def _stored(self: ProfilePanel) -> dict[str, float]:
-    "The stars that are stored, by the name of the work."
-    return {work_name(r.item): r.rating for r in self._rated()}
+    noted_ = (i for kind in ("wish", "seen") for i, _ in noted(self.assistant.store, self.user, kind))
+    told = (*noted_, *(r.item for r in self._mine().values()))
+    return ChainMap(self._works, {work_name(i): i for i in told})
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #60aafbe7
 @patch
@@ -512,14 +515,14 @@ def rate(self: ProfilePanel, key: str, stars: float):
     self._work(key)
     if not self.controls["trying"].value: return self._write({key: check_rating(stars)})
     tried = {**self.page.value["tried"], key: check_rating(stars)}
-    if self._stored().get(key) == stars: del tried[key]
+    if (old := self._mine().get(key)) and old.rating == stars: del tried[key]
     self._put(tried=tried)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #8969f286
 @patch
 def take_back(self: ProfilePanel, key: str):
     "Take a rating back, or leave out a row that has none; stored at once, or only tried."
-    there, tried = key in self._stored(), dict(self.page.value["tried"])
+    there, tried = key in self._mine(), dict(self.page.value["tried"])
     if there and not self.controls["trying"].value: return self._write({key: 0})
     tried.pop(key, None)
     self._put(tried=tried | ({key: 0} if there else {}), added=[k for k in self.page.value["added"] if k != key])
@@ -616,7 +619,7 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
-    a, tried, stored = self.assistant, self.page.value["tried"], self._rated()
+    a, tried, stored = self.assistant, self.page.value["tried"], list(self._mine().values())
     wanted = Request(domain=self.controls["domain"].value or None, besides=not_to_offer(a.store, self.user))
     ask = lambda history, n: recommend(history, a.catalogue, a.predictor, a.space, wanted, n)
     key = (tuple(stored), wanted)
@@ -650,21 +653,12 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
                        "told": told, "empty": _EMPTY[view["tab"]], "note": now.note or "best first, and not all alike"}
     self._keep.description = f"Keep {many(n, 'change')}" if n else "Keep"
     self._keep.disabled = self._undo.disabled = not n
-    history = tried_on(self._rated(), view["tried"], self._known())
+    history = tried_on(self._mine().values(), view["tried"], self._known())
     moved, best = sum(bool(r["move"]) for r in told), told[0]["name"] if told else one_line(now.note)
     if n: caption = f"With {many(n, 'change')} tried, not stored: {moved} of the first {len(told)} are new or moved."
     else: caption = f"{many(len(history), 'rating')} of {self.user}; first of the list: {best}."
     rated = [r for r in history if domain in ("", r.item.domain)]
     return draw_taste(self._map(domain), rated, now.items[:SHOWN], caption)
-
-# %% ../../../nbs/widgets/explorers/05_profile.ipynb #1fb926c1
-@patch
-def _map(self: ProfilePanel, domain: str) -> TasteMap:
-    "The map of a domain; its works don't move."
-    if domain not in self._maps:
-        items = [i for i in self._works.values() if domain in ("", i.domain)]
-        self._maps[domain] = taste_map(self.assistant.space, items)
-    return self._maps[domain]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #78295cb4
 def explore_profile(

@@ -15,6 +15,8 @@ from datetime import datetime
 from functools import lru_cache
 from numbers import Real
 
+import numpy as np
+
 from ...evaluate.intervals import judged as graded, rank_scores
 from ...mark.scoring import (
     Components, PART_NAMES, PRESETS, Score, TEST, Weights, components_of, preset, rank, why_first)
@@ -299,9 +301,7 @@ def standings(
     literal: bool = False,             # the paper's terms as printed
 ) -> list[Standing]:                   # best first
     "Candidates by their relevance (MARK §1.2, MRS)."
-    parts = [c.components for c in candidates]
-    columns = ([getattr(p, name) for p in parts] for name in ("recall_count", "age_days", "similarity", "feedback"))
-    columns = list(columns)
+    columns = np.hstack([c.components.rows for c in candidates])
     by, near = rank(*columns, weights, literal), rank(*columns, TEST)
     place = {int(i): r for r, i in enumerate(near.order, 1)}
     return [Standing(candidate=candidates[i], rank=r, near=place[i], score=by.score(i))

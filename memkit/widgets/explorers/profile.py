@@ -25,7 +25,7 @@ from ...maprec.recommend import Recommendation, Recommended, Request, named, rec
 from ...reading.labels import title_key
 from ..draw.scene import (
     Panel, Scene, _reason, given, listed, many, menu, one_line, page_widget, press_button, short, tick, width_of)
-from .memories import Plane, free_place, on_picture, plane
+from .memories import Plane, Sign, Taken, draw_signs, free_place, on_picture, plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def profile_view(
     return view
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #4572739f
-_LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 1072, 250, 17   # of the map, and of a sign on it
+_LEFT, _TOP, _WIDE, _HIGH = 14, 34, 1072, 250   # of the map
 
 @dataclass(frozen=True, eq=False)
 class TasteMap:
@@ -378,38 +378,27 @@ _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), 
 _CROWD = 60                                               # rated works, from which on their signs are small
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #cb71b44e
-def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated], taken: list):
+def _rated_signs(m: TasteMap, rated: Sequence[Rated]) -> list[Sign]:
     "A round sign for each rated work; a small one without its number in a crowd."
-    size = _MARK if len(rated) <= _CROWD else 8
-    for r in rated:
-        if r.item.key not in m.places: continue
-        (x, y), (colour, ink) = m.places[r.item.key], _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
-        wide = size + 6*(size == _MARK and r.rating % 1 > 0)      # room for "4½"
-        s.box(x - wide/2, y - size/2, wide, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
-              radius=size/2)
-        if size < _MARK: continue
+    out = []
+    for r in (r for r in rated if r.item.key in m.places):
+        colour, ink = _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
         told = f"{int(r.rating) or ''}½" if r.rating % 1 else f"{r.rating:.0f}"
-        s.text(x, y, told, 9 if r.rating % 1 else 11, True, ink, "center")
-        taken.append((x, wide/2, y))
+        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, f"{named(r.item)}: you gave {r.rating:g}", ink))
+    return out
 
-# %% ../../../nbs/widgets/explorers/05_profile.ipynb #dc804efe
-def _told_signs(s: Scene, m: TasteMap, told: Sequence[Recommendation], taken: list):
-    "A square with its place on the list for each work that is recommended; beside its place where that is taken."
-    for n, r in enumerate(told, 1):
-        if not (at := m.places.get(r.item.key)): continue
-        x, y = free_place(at, _MARK/2, taken, _TOP + 9, _TOP + _HIGH - 9) or at
-        with s.group(key=f"{r.item.domain}/{r.item.id}"):
-            if (x, y) != at: s.line(*at, x, y, "navy", 2)
-            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", "paper")
-            s.text(x, y, str(n), 11, True, "on", "center")
+def _told_signs(m: TasteMap, told: Sequence[Recommendation]) -> list[Sign]:
+    "A square with its place on the list for each work that is recommended."
+    return [Sign(m.places[r.item.key], f"{n}", "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", radius=2,
+                 free=True, key=work_name(r.item)) for n, r in enumerate(told, 1) if r.item.key in m.places]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bc2c122b
-def _genre_names(s: Scene, m: TasteMap, taken: list):
+def _genre_names(s: Scene, m: TasteMap, taken: Taken):
     "Each genre where the middle of its works is, or beside it."
     for name, (x, y) in m.genres.items():
         half = width_of(name, 13, True)/2 + 2
         x = min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4)
-        if at := free_place((x, y), half, taken, _TOP + 9, _TOP + _HIGH - 9): s.text(*at, name, 13, True, "ink", "center")
+        if at := free_place((x, y), half, taken, _TOP, _TOP + _HIGH): s.text(*at, name, 13, True, "ink", "center")
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #054278c6
 def draw_taste(
@@ -427,8 +416,7 @@ def draw_taste(
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
     dot = 3 if len(m.places) > 600 else 4
     s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in m.places.values()), "faint")
-    _rated_signs(s, m, rated, taken)
-    _told_signs(s, m, told, taken)
+    draw_signs(s, [*_rated_signs(m, rated), *_told_signs(m, told)], taken, _TOP, _TOP + _HIGH)
     _genre_names(s, m, taken)
     return s
 

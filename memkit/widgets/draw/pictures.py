@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...files import write_file
-from ...records import Change, Considered, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
+from ...records import Change, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
 from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, listed, many, one_line,

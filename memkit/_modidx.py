@@ -5940,8 +5940,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'memkit/widgets/chat/chat.py'),
                                           'memkit.widgets.chat.chat._controls': ( 'widgets/chat/chat.html#_controls',
                                                                                   'memkit/widgets/chat/chat.py'),
-                                          'memkit.widgets.chat.chat._found_by': ( 'widgets/chat/chat.html#_found_by',
-                                                                                  'memkit/widgets/chat/chat.py'),
                                           'memkit.widgets.chat.chat._thumbs': ( 'widgets/chat/chat.html#_thumbs',
                                                                                 'memkit/widgets/chat/chat.py'),
                                           'memkit.widgets.chat.chat.ask_box': ( 'widgets/chat/chat.html#ask_box',

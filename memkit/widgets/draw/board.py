@@ -163,6 +163,7 @@ def _reason(r: Row, w: float, bar: float) -> list[str]:
     if first.endswith("…"): first = ""
     return [first, *wrap(told[len(first):], w, 2, 13)]
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #a53e6102
 def _notes(s: Scene, x: float, y: float, w: float, r: Row, bar: float):
     "The bar, what held, what holds and why; what happened stands on the right."
     end, (first, *below) = x + w, _reason(r, w, bar)
@@ -298,6 +299,7 @@ def _head(band: Sequence[Column]) -> float:
     "Pixels of the headings of a band, of which the longest has two lines at most."
     return 12 + 18*max(len(_heading(c, w)) for c, (_, w) in zip(band, _widths(band)))
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #eaf66d65
 def _column(
     s: Scene, c: Column, x: float, y: float, w: float, head: float, room: float
 ) -> tuple[float, dict[str, float]]:
@@ -316,6 +318,7 @@ def _column(
     if rest := c.rows[len(tops) - 1:]: y = _counted(s, rest, x, y, w, bottom)
     return y, {r.key: top for r, (_, top) in zip(c.rows, tops[:-1]) if r.key}
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #e0a054c6
 def _counted(s: Scene, rest: Sequence[Row], x: float, y: float, w: float, bottom: float) -> float:
     "The rows without room: as cells, or their number alone."
     if any(r.parts for r in rest):
@@ -331,7 +334,9 @@ def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
         for r in c.rows:
             if r.key not in at or r.key not in there: continue
             if r.gone: s.move(x + w + 1, at[r.key] + 20, to - 1, there[r.key] + 20)
-            else: s.line(x + w + 1, at[r.key] + 12, to - 1, there[r.key] + 12, "deep" if r.lit else "faint", 1 + 2*r.lit)
+            else:
+                ink = "deep" if r.lit else "faint"
+                s.line(x + w + 1, at[r.key] + 12, to - 1, there[r.key] + 12, ink, 1 + 2*r.lit)
     return max(end for _, _, _, end, _ in found)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ed0176b8
@@ -342,6 +347,7 @@ def written(
     "A band of a board that is only text (ours)."
     return lambda s, y: s.paragraph(LEFT, y + 10, text, _FULL, most, 13, 18, colour="soft")
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #cc273c1a
 def draw_board(
     b: Board,
     caption: str = "",   # the line below the picture; '': the board's own
@@ -351,7 +357,9 @@ def draw_board(
     y = s.paragraph(LEFT, 22, b.title, 480 if b.note else _FULL, 2, 18, 23, bold=True) + 3
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     for who, text in b.said:
-        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft", width=66).paragraph(LEFT + 68, y, text, 650, 3, step=20)
+        if not text.strip(): continue
+        s.text(LEFT, y, who, 13, colour="soft", width=66)
+        y = s.paragraph(LEFT + 68, y, text, 650, 3, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
     least = [*map(_least, bands)]
     for n, band in enumerate(bands, 1):

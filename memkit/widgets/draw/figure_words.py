@@ -89,8 +89,9 @@ def bar_words(
     out = []
     for group in (c for c in axes.containers if hasattr(c, "datavalues")):
         flat = group.orientation == "horizontal"
+        axis = axes.yaxis if flat else axes.xaxis
         middles = [p.get_y() + p.get_height()/2 if flat else p.get_x() + p.get_width()/2 for p in group]
-        rows = [(_nearest(axes.yaxis if flat else axes.xaxis, at), value) for at, value in zip(middles, group.datavalues)]
+        rows = [(_nearest(axis, at), value) for at, value in zip(middles, group.datavalues)]
         if rows: out.append(f"bars{_named(group)}: {series(rows)}")
     return out
 

@@ -183,7 +183,8 @@ def shown_candidates(
     above, rows = None if docs else turn.extra.get("above"), []
     def row(hit: Hit, **told: Any) -> Row:
         name = name_of(hit.item)
-        return Row(text=name, key=f"{key(hit)}", mark=above, name=f"{kind.__name__.lower()} {quotation(name, 60)}", **told)
+        title = f"{kind.__name__.lower()} {quotation(name, 60)}"
+        return Row(text=name, key=f"{key(hit)}", mark=above, name=title, **told)
     for i, hit in enumerate(turn.documents if docs else turn.recalled, 1):
         told, parts = _scores(hit, above)
         note = f"{told}; {tokens[key(hit)]} tokens"
@@ -216,7 +217,8 @@ def ranking(
 ) -> Column:
     "One of several rankings; a board joins what stands in two that are neighbours."
     how = more.pop("how", "")
-    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit) for rank, item, lit in rows]
+    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit)
+             for rank, item, lit in rows]
     return Column(name=name, rows=lines, ranked=True, **more)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6

@@ -628,9 +628,8 @@ class Panel:
         self.controls, self.draw, self.key = dict(controls), draw, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
-        self._picture, self._below = page_widget(_ESM, STYLE, svg="", words=""), w.HTML()
-        self._words = folded("mk-in-words", "In words")
-        self._picture.words, self._picture.svg = self.scene.words, self.scene.svg()
+        self._picture = page_widget(_ESM, STYLE, svg=self.scene.svg(), words=self.scene.words)
+        self._below, self._words = w.HTML(), folded("mk-in-words", "In words")
         rows = [self.controls.values()] if rows is None else rows
         self.widget = w.VBox([*map(in_row, rows), self._picture, self._below, self._words])
         self.widget.add_class("mk-panel")

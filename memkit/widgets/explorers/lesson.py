@@ -230,6 +230,7 @@ def tell(self: PageQuestion, kind: str, text: str = "") -> bool:
     self.verdict.value = _verdict(kind, text)
     return kind == "right"
 
+# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #3460a57e
 def _page(name: str, rows: Sequence["Widget"]) -> "Widget":
     import ipywidgets as w
     made = w.VBox([w.HTML(_CSS), page_widget(_ESM), *rows])   # the second isn't seen: it keeps keys where they belong

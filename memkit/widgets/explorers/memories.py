@@ -26,8 +26,9 @@ from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_d
 from ...records import Memory
 from ...store.store import Event, MemoryStore
 from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
-from ..draw.scene import (
-    Panel, Scene, all_given, caption_of, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
+from memkit.widgets.draw.scene import (
+    Panel, Scene, all_given, caption_of, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways,
+    width_of)
 from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
@@ -499,6 +500,7 @@ def draw_signs(s: Scene, signs: Iterable[Sign], taken: Taken, top: float, foot: 
             s.box(x - wide/2, y - size/2, wide, size, g.colour, g.title, "paper", radius=g.radius)
             s.text(x, y, g.text, 11 if len(g.text) < 2 else 9, True, g.ink, "center")
 
+# %% ../../../nbs/widgets/explorers/03_memories.ipynb #c4afcb16
 def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: Scene, y: float) -> float:
     "The band of a board with the map; where the next one begins."
     at, look, letters = on_picture(places, LEFT, y + 6, _WIDE, _HIGH), _look(m), len(places) < 200
@@ -507,10 +509,11 @@ def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: S
     s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
     signs = [Sign(place, look[one.kind][0]*letters, look[one.kind][1], one.text, look[one.kind][2])
              for place, one in zip(at, m.memories) if kind in ("", one.kind)]
-    signs += [Sign(at[n.position], f"{i}", "ink", m.memories[n.position].text, free=True) for i, n in enumerate(near, 1)]
+    signs += [Sign(at[n.position], f"{i}", "ink", m.memories[n.position].text, free=True)
+              for i, n in enumerate(near, 1)]
     if near: signs.append(Sign(at[-1], "?", "red", "the question", radius=2))
     draw_signs(s, signs, [], y + 6, y + 6 + _HIGH)
-    named = {"· other kinds" if sign == "·" else f"{sign} {short(name, 16)}": ink for name, (sign, ink, _) in look.items()}
+    named = {f"{sign} {'other kinds' if sign == '·' else short(name, 16)}": ink for name, (sign, ink, _) in look.items()}
     return s.legend(LEFT, y + _HIGH + 20, named)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6db5fb8f
@@ -525,16 +528,17 @@ def draw_map(
     near, names = [] if vector is None else nearest(m, vector, k), [x.kind for x in m.memories]
     places, (across, up) = m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]), m.plane.shown
     kinds = ", ".join(f"{names.count(name)} {one_line(name)}" for name in m.kinds[:8])
-    trusted = (f"The map shows {m.plane.percent}% of the variance ({across:.0%} across, {up:.0%} up), so what looks near "
-               "may be far.")
+    trusted = (f"The map shows {m.plane.percent}% of the variance ({across:.0%} across, {up:.0%} up), so what looks "
+               "near may be far.")
     rows = [Row(text=f"{i}. {m.memories[n.position].text}", parts={"cosine": n.cosine}, ink="navy",
                 note=f"{n.cosine:.2f} (by the map {n.rank_on_map}.)") for i, n in enumerate(near, 1)]
     look = sum(n.rank_on_map <= len(near) for n in near)
     found = f"Of the nearest {len(near)} by cosine, {look} look so on the map, too." if near else ""
     nearby = [Column(name=f"Nearest to “{short(question, 50)}” by true cosine", rows=rows, split=.5)]
     told = written(f"{trusted} {found or 'Type a question to see what is near it.'}")
-    return draw_board(Board(title=f"{many(len(names), 'memory', 'memories')} of {one_line(m.user)}", more=f"{kinds}. {trusted} {found}",
-                            bands=[partial(_map, m, places, near, kind), *([nearby] if near else []), told]), found or trusted)
+    title = f"{many(len(names), 'memory', 'memories')} of {one_line(m.user)}"
+    return draw_board(Board(title=title, more=f"{kinds}. {trusted} {found}", bands=[
+        partial(_map, m, places, near, kind), *([nearby] if near else []), told]), found or trusted)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #a13039db
 def explore_memories(

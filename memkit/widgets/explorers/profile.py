@@ -355,7 +355,8 @@ def taste_map(
     places = on_picture(flat.places(vectors), _LEFT, _TOP, _WIDE, _HIGH)
     often = Counter(g for i in items for g in i.genres).most_common(8)
     middle = lambda genre: np.median(places[[genre in i.genres for i in items]], 0)
-    return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, {genre: middle(genre) for genre, _ in often})
+    genres = {genre: middle(genre) for genre, _ in often}
+    return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, genres)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #d5a1899d
 def taste_words(
@@ -365,8 +366,8 @@ def taste_words(
 ) -> str:
     "The taste map in sentences (ours)."
     across, up = m.plane.shown
-    out = (f"Taste map of {many(len(m.places), 'work')}, {len(rated)} of them rated. It shows {m.plane.percent}% of how "
-           f"they differ ({across:.0%} across, {up:.0%} up), so what looks near may be far.")
+    out = (f"Taste map of {many(len(m.places), 'work')}, {len(rated)} of them rated. It shows {m.plane.percent}% of "
+           f"how they differ ({across:.0%} across, {up:.0%} up), so what looks near may be far.")
     for k in sorted({r.rating for r in rated}, reverse=True):
         out += listed(f"Rated {k:g}", [named(r.item) for r in rated if r.rating == k])
     if off := sum(r.item.key not in m.places for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
@@ -384,7 +385,8 @@ def _rated_signs(m: TasteMap, rated: Sequence[Rated]) -> list[Sign]:
     for r in (r for r in rated if r.item.key in m.places):
         colour, ink = _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
         told = f"{int(r.rating) or ''}½" if r.rating % 1 else f"{r.rating:.0f}"
-        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, f"{named(r.item)}: you gave {r.rating:g}", ink))
+        title = f"{named(r.item)}: you gave {r.rating:g}"
+        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, title, ink))
     return out
 
 def _told_signs(m: TasteMap, told: Sequence[Recommendation]) -> list[Sign]:

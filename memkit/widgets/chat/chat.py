@@ -62,17 +62,13 @@ class Used:
     hit: Hit
     words: str   # what it is, and how it was found
 
-def _found_by(hit: Hit) -> str:
-    return f"cosine {hit.parts['cosine']:.2f}" if "cosine" in hit.parts else f"score {hit.score:.2f}"
-
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #2520b16d
 def _about(hit: Hit) -> str:
     item = hit.item
-    if isinstance(item, Document): what = item.source
-    else:
-        what = f"{item.kind}, learned {item.at:%-d %B %Y}"
-        if isinstance(item, Memory): what = f"memory {item.id}, {what}"
-    return ", ".join(filter(None, (what, _found_by(hit))))
+    what = item.source if isinstance(item, Document) else f"{item.kind}, learned {item.at:%-d %B %Y}"
+    if isinstance(item, Memory): what = f"memory {item.id}, {what}"
+    how = f"cosine {hit.parts['cosine']:.2f}" if "cosine" in hit.parts else f"score {hit.score:.2f}"
+    return f"{what}, {how}" if what else how
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #d9750f6a
 def used_memories(

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fastcore.basics import patch
 
-from .scene import CAPTION, Scene, listed, quotation, short, width_of, wrap
+from .scene import CAPTION, Scene, listed, one_line, quotation, short, width_of, wrap
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #72429f30
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,6 @@ class Column:
     split: float = .5     # of a line: what its text may take
     bar: float = 0        # pixels of a bar; 0: as it suits a line or a card
     ink: str = "blue"
-    measure: str = ""     # what the notes of its rows begin with, such as trust
     ranked: bool = False  # its rows stay in their order, and all of them are told
 
     @property
@@ -122,10 +121,9 @@ def facts(self: Board) -> dict[str, str]:
     for c in self.columns:
         for r in c.rows:
             if not r.key or r.gone and (r.name or r.text) in out: continue
-            note = f"{c.measure} {r.note}".strip() if r.note else ""
             as_ = f", as {quotation(r.text, 60)}" if r.name and r.name != r.text else ""
             why = r.why if r.gone or not r.note else ""
-            out[short(r.name or r.text, 70)] = ", ".join(filter(None, (c.name, note, why))) + as_
+            out[short(r.name or r.text, 70)] = ", ".join(filter(None, (c.name, r.note, why))) + as_
     return out
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #22f1c948
@@ -158,20 +156,26 @@ def _apart(r: Row, bar: float) -> tuple[float, float]:
     return drawn, drawn + beside
 
 def _reason(r: Row, w: float, bar: float) -> list[str]:
-    "What holds and why, in two lines at most."
-    return wrap("; ".join(filter(None, (r.note, r.why))), max(30, w - _apart(r, bar)[1]), 2, 13)
+    "What holds and why: a line beside the bar, and two below it at most."
+    told, room = one_line("; ".join(filter(None, (r.note, r.why)))), max(30, w - _apart(r, bar)[1])
+    if width_of(told, 13) <= room: return [told]
+    first = wrap(told, room, 2, 13)[0]
+    if first.endswith("…"): first = ""
+    return [first, *wrap(told[len(first):], w, 2, 13)]
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #a53e6102
 def _notes(s: Scene, x: float, y: float, w: float, r: Row, bar: float):
     "The bar, what held, what holds and why; what happened stands on the right."
-    end, lines = x + w, _reason(r, w, bar)
+    end, (first, *below) = x + w, _reason(r, w, bar)
+    ink = _ink(r) if r.gone else "ink" if r.key or r.lit else "soft"
+    for i, line in enumerate(below, 1): s.text(x, y + 17*i, line, 13, colour=ink)
     if r.parts: _bar(s, x, y, bar, r)
     x += _apart(r, bar)[0]
     s.text(end, y, r.how, 13, True, _ink(r), "right", width=max(1, end - x))
     if r.was:
         s.text(x, y, r.was, 13, colour="red", struck=True, width=max(1, end - x))
         x += width_of(r.was, 13) + 8
-    ink = _ink(r) if r.gone else "ink" if r.key or r.lit else "soft"
-    for i, line in enumerate(lines): s.text(x, y + 17*i, line, 13, colour=ink)
+    s.text(x, y, first, 13, colour=ink)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #77d16546
 def _fitted(c: Column, w: float) -> Column:
@@ -217,26 +221,22 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #7b6460e2
 def _arrow(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
-    "A row that became another one, or gave way to it; where the next one begins."
-    wide, ink, to = .435*w, "red" if r.gone else "deep", y + 28 if r.gone else y + 59
-    def boxed(x: float, y: float, text: str, note: str, edge: str, struck: bool = False):
-        plain = edge == "faint"
-        s.box(x, y - 28, wide, 56, "paper" if plain else "card", text, edge=edge, dashed=plain)
-        s.paragraph(x + 8, y - 16, text, wide - 16, 2, 13, 16, struck=struck, colour="soft" if struck else "ink")
-        s.text(x + 8, y + 18, note, 13, colour="soft", width=wide - 16)
-    came = [(r.text, r.label)] if r.gone else [(r.text, r.label), (r.into, "was there")]
-    for i, (text, note) in enumerate(came):
-        at = y + 28 + 62*i
-        boxed(x, at, text, note, "red" if r.gone else (c.ink if i else "faint"), r.gone)
-        s.move(x + wide + 3, at, x + w - wide - 3, to, ink)
-    boxed(x + w - wide, to, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
-    y += 8 + 62*len(came)
-    return s.paragraph(x, y, f"Why: {r.why}", w, 2, 13, 17, colour=ink) if r.why else y
+    "A row that became another one, or gave way to it, as cards; where the next one begins."
+    wide, came, starts, end = .435*w, [Row(text=r.text, why=r.label, gone=r.gone)], [], y
+    if not r.gone: came.append(Row(text=r.into, why="was there"))
+    for row in came:
+        top, end = end, _card(s, c, row, x, end, wide)
+        starts.append((top + end - 5)/2)
+    middle, after = sum(starts)/len(starts), Row(text=r.into, note=", ".join(filter(None, (r.how, r.note))), lit=True)
+    y = max(end, _card(s, c, after, x + w - wide, middle - 20, wide))
+    for at in starts: s.move(x + wide + 3, at, x + w - wide - 3, middle, "red" if r.gone else "deep")
+    if not r.why: return y
+    return s.paragraph(x, y + 8, f"Why: {r.why}", w, 2, 13, 17, colour="red" if r.gone else "deep")
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ef15b1bb
 def _draw_row(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row in one of the three forms; where the next one begins."
-    draw = _arrow if r.into else _card if c.cards else _line
+    draw = _arrow if r.into else _card if c.cards and r.key else _line
     if r.into or r.gone or not r.key: return draw(s, c, r, x, y, w)
     with s.group(x, y, r.key): return y + draw(s, c, r, 0, 0, w)
 
@@ -247,7 +247,7 @@ def as_cells(
     room: float,                          # pixels down to where it must end
 ) -> float:                               # where the next thing begins
     "A cell for each of many things, as large as the room allows (ours)."
-    pitch = next((p for p in (14, 10, 7, 5) if 22 + p*-(-len(things)//int(w//p)) <= room), 5)
+    pitch = next((p for p in (14, 10, 7) if 22 + p*-(-len(things)//int(w//p)) <= room), 5)
     size, across = pitch - max(1, pitch//5), int(w//pitch)
     rows = min(-(-len(things)//across), max(1, int((room - 22)//pitch)))
     s.text(x, y + 8, f"and {len(things):,} more", 13, colour="soft")
@@ -264,6 +264,7 @@ _MOST = 28   # rows of a column that may have room
 
 def _ordered(c: Column) -> Column:
     "Of what is there: what happened, or stands out, first; what is gone last."
+    if not c.rows: return replace(c, rows=[Row(text="nothing")])
     if c.ranked or not all(r.key for r in c.rows): return c
     return replace(c, rows=sorted(c.rows, key=lambda r: 0 if r.how or r.lit else 1 + r.gone))
 
@@ -282,12 +283,12 @@ def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     return out
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #37d2e438
-def _wish(band: Band, most: int = _MOST) -> float:
-    "Pixels that a band would take, with at most so many rows in a column: drawn where nobody sees it."
+def _least(band: Band) -> float:
+    "Pixels that a band takes with two rows in a column at most: drawn where nobody sees it."
     s = Scene(WIDTH, 1, "measured, and not shown")
-    if callable(band): return band(s, 0)
+    if callable(band): return band(s, 10)
     def of(c: Column, w: float) -> float:
-        return _column(s, replace(c, rows=c.rows[:most]), 0, 0, w, _head(band), 1e6)[0] + _rest(c, most)
+        return _column(s, replace(c, rows=c.rows[:2]), 0, 10, w, _head(band), 1e6)[0] + _rest(c, 2)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
@@ -298,6 +299,7 @@ def _head(band: Sequence[Column]) -> float:
     "Pixels of the headings of a band, of which the longest has two lines at most."
     return 12 + 18*max(len(_heading(c, w)) for c, (_, w) in zip(band, _widths(band)))
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #eaf66d65
 def _column(
     s: Scene, c: Column, x: float, y: float, w: float, head: float, room: float
 ) -> tuple[float, dict[str, float]]:
@@ -313,15 +315,16 @@ def _column(
     while len(tops) > 2 and tops[-1][1] + _rest(c, len(tops) - 1) > bottom: tops.pop()
     drawn, y = tops[-1]
     del s._parts[drawn:]
-    return _foot(s, c.rows[len(tops) - 1:] if c.rows else None, x, y, w, bottom), {
-        r.key: top for r, (_, top) in zip(c.rows, tops[:-1]) if r.key}
+    if rest := c.rows[len(tops) - 1:]: y = _counted(s, rest, x, y, w, bottom)
+    return y, {r.key: top for r, (_, top) in zip(c.rows, tops[:-1]) if r.key}
 
-def _foot(s: Scene, rest: Sequence[Row] | None, x: float, y: float, w: float, bottom: float) -> float:
-    "What stands below the rows that had room; None: there are no rows at all."
-    if rest and any(r.parts for r in rest):
+# %% ../../../nbs/widgets/draw/02_board.ipynb #e0a054c6
+def _counted(s: Scene, rest: Sequence[Row], x: float, y: float, w: float, bottom: float) -> float:
+    "The rows without room: as cells, or their number alone."
+    if any(r.parts for r in rest):
         return as_cells(s, x, y, w, [(r.told, sum(r.parts.values())) for r in rest], bottom - y)
-    s.text(x, y + 9, "nothing" if rest is None else f"and {len(rest):,} more" if rest else "", 13, colour="soft")
-    return y + (22 if rest is None or rest else 0)
+    s.text(x, y + 9, f"and {len(rest):,} more", 13, colour="soft")
+    return y + 22
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #0367d64c
 def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
@@ -331,7 +334,9 @@ def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
         for r in c.rows:
             if r.key not in at or r.key not in there: continue
             if r.gone: s.move(x + w + 1, at[r.key] + 20, to - 1, there[r.key] + 20)
-            else: s.line(x + w + 1, at[r.key] + 12, to - 1, there[r.key] + 12, "deep" if r.lit else "faint", 1 + 2*r.lit)
+            else:
+                ink = "deep" if r.lit else "faint"
+                s.line(x + w + 1, at[r.key] + 12, to - 1, there[r.key] + 12, ink, 1 + 2*r.lit)
     return max(end for _, _, _, end, _ in found)
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ed0176b8
@@ -342,6 +347,7 @@ def written(
     "A band of a board that is only text (ours)."
     return lambda s, y: s.paragraph(LEFT, y + 10, text, _FULL, most, 13, 18, colour="soft")
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #cc273c1a
 def draw_board(
     b: Board,
     caption: str = "",   # the line below the picture; '': the board's own
@@ -351,14 +357,14 @@ def draw_board(
     y = s.paragraph(LEFT, 22, b.title, 480 if b.note else _FULL, 2, 18, 23, bold=True) + 3
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     for who, text in b.said:
-        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft", width=66).paragraph(LEFT + 68, y, text, 650, 3, step=20)
+        if not text.strip(): continue
+        s.text(LEFT, y, who, 13, colour="soft", width=66)
+        y = s.paragraph(LEFT + 68, y, text, 650, 3, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
-    least, wish = [_wish(band, 2) for band in bands], [_wish(band) for band in bands]
-    spare = b.tall - y - 10*len(bands) - sum(map(min, least, wish))
-    for band, small, all_ in zip(bands, least, wish):
-        room = min(small, all_) + max(0, min(spare, all_ - small))
-        spare -= max(0, room - small)
+    least = [*map(_least, bands)]
+    for n, band in enumerate(bands, 1):
         s.line(LEFT, y, WIDTH - LEFT, y)
+        room = max(least[n - 1], b.tall - y - sum(least[n:])) - 10
         y = (band(s, y + 4) if callable(band) else _columns(s, band, y + 4, room)) + 6
     s.height = min(y, b.tall)
     return s

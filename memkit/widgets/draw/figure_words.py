@@ -7,10 +7,13 @@ __all__ = ['said', 'axis_names', 'place', 'series', 'bar_words', 'mark_words', '
            'tell_figures', 'Picture', 'inches_of']
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #1cc15bed
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +33,6 @@ def said(
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #b0d30074
 def _clean(text: str) -> str:
     "A label without what is there for the typesetter."
-    import re
     text = re.sub(r"\\(?:mathdefault|mathrm|mathbf|text)\s*", "", str(text)).replace("\u2212", "-")
     return " ".join(re.sub(r"[${}\\]", "", text).split())
 
@@ -45,10 +47,8 @@ def axis_names(
 ) -> dict[float, str]:  # by their place
     "The names written along an axis, where they are names and not numbers (ours)."
     labels = {float(at): _clean(t.get_text()) for at, t in zip(axis.get_ticklocs(), axis.get_ticklabels())}
-    def number(text: str) -> bool:
-        try: float(text.replace(",", "").rstrip("%")); return True
-        except ValueError: return not text
-    return {} if all(map(number, labels.values())) else {k: v for k, v in labels.items() if v}
+    numbers = all(re.fullmatch(r"[-+]?[\d.,]*(e[-+]?\d+)?%?", text) for text in labels.values())
+    return {} if numbers else {k: v for k, v in labels.items() if v}
 
 def _dated(axis: Any) -> bool:
     return "date" in type(axis.get_major_formatter()).__name__.lower()
@@ -87,24 +87,22 @@ def bar_words(
 ) -> list[str]:  # one for each group of bars
     "The bars of some axes, with the names under them (ours)."
     out = []
-    for group in (c for c in axes.containers if hasattr(c, "patches")):
-        flat = getattr(group, "orientation", "vertical") == "horizontal"
+    for group in (c for c in axes.containers if hasattr(c, "datavalues")):
+        flat = group.orientation == "horizontal"
         axis = axes.yaxis if flat else axes.xaxis
-        middle = lambda p: p.get_y() + p.get_height()/2 if flat else p.get_x() + p.get_width()/2
-        sizes = [(p.get_height(), p.get_width())[::1 if flat else -1] for p in group.patches]   # thick, long
-        rows = [(_nearest(axis, middle(p), thick), long) for p, (thick, long) in zip(group.patches, sizes)]
+        middles = [p.get_y() + p.get_height()/2 if flat else p.get_x() + p.get_width()/2 for p in group]
+        rows = [(_nearest(axis, at), value) for at, value in zip(middles, group.datavalues)]
         if rows: out.append(f"bars{_named(group)}: {series(rows)}")
     return out
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #da441c48
-def _nearest(axis: Any, at: float, room: float) -> str:
+def _nearest(axis: Any, at: float) -> str:
     "The name that stands nearest to a bar (grouped bars stand beside it), or its place."
-    near = min(((abs(k - at), v) for k, v in axis_names(axis).items()), default=(None, ""))
-    return near[1] if near[1] and near[0] <= max(abs(room), .5) else place(axis, at)
+    near = min(((abs(k - at), v) for k, v in axis_names(axis).items()), default=(9, ""))
+    return near[1] if near[0] <= .5 else place(axis, at)
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #dd9e77c9
 def _pairs(line: Any) -> list[tuple[float, float]]:
-    import numpy as np
     xy = np.asarray(line.get_xydata(), dtype=float)
     return [(float(x), float(y)) for x, y in xy if x == x and y == y]
 
@@ -131,7 +129,6 @@ def mark_words(
     axes: "Axes",
 ) -> list[str]:
     "The lines, clouds of points and grids of some axes (ours)."
-    import numpy as np
     seen = [line for line in axes.lines if line.get_visible()]
     single = [_pairs(line)[0] for line in seen if len(_pairs(line)) == 1 and line.get_label().startswith("_")]
     out = [words for line in seen if not (len(single) > 3 and len(_pairs(line)) == 1) and (words := _line(axes, line))]
@@ -150,7 +147,6 @@ def grid_words(
     values: Any,  # of a heat map, masked where there is none
 ) -> str:
     "A grid of coloured fields (ours)."
-    import numpy as np
     rows = np.ma.masked_invalid(np.ma.asarray(values, dtype=float))
     shape = " by ".join(map(str, rows.shape[:2]))
     if not rows.count(): return f"an empty grid of {shape} fields"

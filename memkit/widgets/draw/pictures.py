@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'answer_citations', 'name_of', 'shown_cosine', 'duration',
-           'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget', 'of_kind',
+           'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget',
            'shown_candidates', 'draw_thresholds', 'ranking', 'ranks', 'seconds', 'clause_lines', 'answered_by',
            'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited',
            'considered_rows', 'report', 'write_report']
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...files import write_file
-from ...records import Change, Considered, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
+from ...records import Change, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
 from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, listed, many, one_line,
@@ -163,22 +163,11 @@ def budget(
     return s
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #b8eaed80
-def of_kind(
-    turn: Turn,
-    kind: type,   # Document or Memory
-) -> tuple[list[Considered], list[Considered]]:
-    "The candidates that were shown, in the order of the prompt, and the others."
-    place = {key(h): i for i, h in enumerate(turn.shown)}
-    of_memory = (Memory, Utterance) if kind is Memory else kind     # an earlier message is shown as a memory
-    mine = [c for c in turn.considered if isinstance(c.hit.item, of_memory)]
-    shown = sorted((c for c in mine if c.shown), key=lambda c: place.get(key(c.hit), 0))
-    return shown, [c for c in mine if not c.shown]
-
 def _scores(hit: Hit, above: float | None) -> tuple[str, dict[str, float]]:
     "A candidate's scores in words, and what its bar shows."
-    if isinstance(hit.item, Document) and any(name in hit.parts for name in ("bm25 rank", "dense rank")):
-        words, meaning = (f"{hit.parts[n]:.0f}" if n in hit.parts else "–" for n in ("bm25 rank", "dense rank"))
-        return f"rank by words {words}, by meaning {meaning}", {}
+    ranks = [f"{hit.parts[n]:.0f}" if n in hit.parts else "–" for n in ("bm25 rank", "dense rank")]
+    if isinstance(hit.item, Document) and ranks != ["–", "–"]:
+        return "rank by words {}, by meaning {}".format(*ranks), {}
     value = shown_cosine(hit)
     if above is not None: return f"cosine {value:.2f}", {"cosine": value}
     told = ", ".join(f"{name} {part:.2f}" for name, part in hit.parts.items()) or f"score {hit.score:.2f}"
@@ -187,22 +176,25 @@ def _scores(hit: Hit, above: float | None) -> tuple[str, dict[str, float]]:
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #8579b67f
 def shown_candidates(
     turn: Turn,
-    kind: type,   # Document or Memory
+    kind: type,   # Document, or Memory, as which an earlier message counts too
 ) -> Column:
-    "What was chosen, then the nearest of the others."
-    (shown, missed), marks = of_kind(turn, kind), answer_citations(turn)
-    tokens = {key(p.hit): p.tokens for p in turn.sections if p.hit}
-    name, rows = "Documents" if kind is Document else "Memories", []
-    above = turn.extra.get("above") if kind is Memory else None
-    for c in (*shown, *missed):
-        note, parts = _scores(c.hit, above)
-        if c.shown: note = f"{note}; {tokens.get(key(c.hit), 0)} tokens"
-        told = ({"note": note, "parts": parts, "label": marks.get(key(c.hit), "?")} if c.shown
-                else {"why": c.outcome or "not shown"})
-        rows.append(Row(text=name_of(c.hit.item), key=f"{key(c.hit)}", lit=c.shown, mark=above,
-                        name=f"{kind.__name__.lower()} {quotation(name_of(c.hit.item), 60)}", **told))
-    note = f"{len(shown)} of {len(rows)}" + (" considered" if above is None else f"; threshold {above:.2f} (line)")
-    return Column(name=name, rows=rows, cards=True, ink="orange" if kind is Memory else "green", note=note)
+    "What was chosen, in the order of the prompt, then the nearest of the others."
+    docs, tokens = kind is Document, {key(s.hit): s.tokens for s in turn.sections if s.hit}
+    above, rows = None if docs else turn.extra.get("above"), []
+    def row(hit: Hit, **told: Any) -> Row:
+        name = name_of(hit.item)
+        title = f"{kind.__name__.lower()} {quotation(name, 60)}"
+        return Row(text=name, key=f"{key(hit)}", mark=above, name=title, **told)
+    for i, hit in enumerate(turn.documents if docs else turn.recalled, 1):
+        told, parts = _scores(hit, above)
+        note = f"{told}; {tokens[key(hit)]} tokens"
+        rows.append(row(hit, lit=True, label=f"{i}" if docs else f"M{i}", parts=parts, note=note))
+    chosen = len(rows)
+    rows += [row(c.hit, why=c.outcome or "not shown") for c in turn.considered
+             if not c.shown and isinstance(c.hit.item, Document) == docs]
+    note = f"{chosen} of {len(rows)}" + (" considered" if above is None else f"; threshold {above:.2f} (line)")
+    return Column(name="Documents" if docs else "Memories", rows=rows, cards=True, ink="green" if docs else "orange",
+                  note=note)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #12db9d44
 def draw_thresholds(
@@ -225,7 +217,8 @@ def ranking(
 ) -> Column:
     "One of several rankings; a board joins what stands in two that are neighbours."
     how = more.pop("how", "")
-    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit) for rank, item, lit in rows]
+    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit)
+             for rank, item, lit in rows]
     return Column(name=name, rows=lines, ranked=True, **more)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
@@ -319,7 +312,7 @@ def turn_board(
     bands, checks, read = [[Column(name="Changed", rows=changes, note=now)]], _checks(turn), clause_lines(turn)
     if checks.rows: bands.insert(0, [checks])
     if turn.model:
-        kinds = (Document, Memory) if of_kind(turn, Document) != ([], []) else (Memory,)
+        kinds = (Document, Memory) if any(isinstance(c.hit.item, Document) for c in turn.considered) else (Memory,)
         bands = [[shown_candidates(turn, kind) for kind in kinds], partial(draw_budget, turn), *bands]
     also = {f"memory {quotation(name, 60)}": "remembered" for name in (held or {}).values()}
     also |= {"tokens of the prompt": f"{turn.prompt_tokens:,}", "answer": quotation(turn.answer, 120)}

@@ -628,9 +628,8 @@ class Panel:
         self.controls, self.draw, self.key = dict(controls), draw, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
-        self._picture, self._below = page_widget(_ESM, STYLE, svg="", words=""), w.HTML()
-        self._words = folded("mk-in-words", "In words")
-        self._show()
+        self._picture = page_widget(_ESM, STYLE, svg=self.scene.svg(), words=self.scene.words)
+        self._below, self._words = w.HTML(), folded("mk-in-words", "In words")
         rows = [self.controls.values()] if rows is None else rows
         self.widget = w.VBox([*map(in_row, rows), self._picture, self._below, self._words])
         self.widget.add_class("mk-panel")
@@ -665,37 +664,31 @@ def set(self: Panel, values: Mapping[str, Any]):
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #f52253b3
 @patch
-def _show(self: Panel):
-    "The present scene; both traits change in one message."
-    with self._picture.hold_sync(): self._picture.words, self._picture.svg = self.scene.words, self.scene.svg()
-
-@patch
-def redraw(self: Panel):
-    "Draw the present values; what can't be drawn is said in place, and the picture before it stays."
-    values = self.values()
-    try: scene = self.draw(**values)
+def attempt(
+    self: Panel,
+    do: Callable[[], Any],   # what a button is for
+):
+    "Do something and draw; what goes wrong is said in place, and the picture before it stays."
+    try:
+        do()
+        values = self.values()
+        scene = self.draw(**values)
     except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
     self.scene, self.error, self._below.value = scene, "", _STATUS.format(escape(scene.caption))
     self._words.words = "" if scene.words.strip() == scene.caption else scene.words   # what the caption leaves out
-    self._show()
+    with self._picture.hold_sync(): self._picture.words, self._picture.svg = scene.words, scene.svg()   # one message
     if self.key: _KEPT[self.key] = values
+
+@patch
+def redraw(self: Panel):
+    "Draw the present values."
+    self.attempt(lambda: None)
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #e51f4cad
 @patch
 def say(self: Panel, error: str):
     "Tell in place what went wrong; the picture stays."
     self.error, self._below.value = error, _ALERT.format(escape(error))
-
-# %% ../../../nbs/widgets/draw/01_scene.ipynb #ed11dd9d
-@patch
-def attempt(
-    self: Panel,
-    do: Callable[[], Any],   # what a button is for
-):
-    "Do something and draw; what goes wrong is said in place."
-    try: do()
-    except Exception as e: return self.say(_reason(e))
-    self.redraw()
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #5367aa00
 @patch

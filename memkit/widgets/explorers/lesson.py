@@ -131,7 +131,7 @@ def right_answer(
     return str(right) if number is None else str(int(number)) if number.is_integer() else f"{number:.3g}"
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #416db50d
-_INK = {"right": ("#00704d", "✓ Right."), "wrong": ("#b33a1f", "✗ Not right."), "open": ("#8c8c8c", "")}
+_MARKS = {"right": ("#00704d", "✓ Right."), "wrong": ("#b33a1f", "✗ Not right."), "open": ("#8c8c8c", "")}
 _CSS = """<style>:is(.mk-quiz,.mk-predict){max-width:52rem;overflow:visible}
 :is(.mk-quiz,.mk-predict) :is(.widget-radio-box label,.widget-radio-box .widget-label-basic){height:auto;
 white-space:normal;line-height:1.45;padding:1px 0}
@@ -147,10 +147,9 @@ def _pre(text: str) -> str: return f'<pre style="white-space:pre-wrap">{escape(t
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #bc9915a3
 def _verdict(kind: str, text: str = "") -> str:
-    colour, mark = _INK[kind]
-    if not mark and not text: return '<p role="status"></p>'
-    style = f"padding:2px 10px;border-left:4px solid {colour}"
-    return f'<p role="status" class="mk-{kind}" style="{style}"><b>{mark}</b> {_words(text)}</p>'
+    colour, mark = _MARKS[kind]
+    style = f' class="mk-{kind}" style="padding:2px 10px;border-left:4px solid {colour}"' if mark or text else ""
+    return f'<p role="status"{style}><b>{mark}</b> {_words(text)}</p>'
 
 def _told(e: Exception) -> str:
     "Why an answer couldn't be worked out."
@@ -192,15 +191,15 @@ class PageQuestion:
         number: str,                   # what stands before its text
         label: str,                    # of the control
         button: tuple[str, str],       # its words; more of them, where the pointer rests
-        check: Callable[[], object],   # what the button does, and Enter in a field of text
+        check: Callable[[], bool],     # what the button does, and Enter in a field of text: is the answer right?
     ):
         import ipywidgets as w
-        self.question, self.verdict, around = question, w.HTML(_verdict("open")), {"description_width": "initial"}
+        self.question, self.verdict, self.press = question, w.HTML(_verdict("open")), check
+        around = {"description": label, "style": {"description_width": "initial"}}
         if question.choices:
-            self.control = w.RadioButtons(options=list(question.choices), value=None, description=label,
-                                          layout=w.Layout(width="auto"), style=around)
+            self.control = w.RadioButtons(options=question.choices, value=None, layout=w.Layout(width="auto"), **around)
         else:
-            self.control = w.Text(description=label, placeholder="a number or a word", style=around)
+            self.control = w.Text(placeholder="a number or a word", **around)
             self.control.on_msg(lambda _, content, buffers: check() if content.get("event") == "submit" else None)
         ask = w.HTML(f"<p><b>{number}</b> {_words(question.ask)}</p>")
         ask.add_class("mk-ask")
@@ -212,14 +211,18 @@ class PageQuestion:
 @patch(as_prop=True)
 def given(self: PageQuestion) -> str:   # '': nothing yet
     "What was picked or typed."
-    return "" if self.control.value is None else str(self.control.value).strip()
+    return str(self.control.value or "").strip()
 
 @patch
-def put(self: PageQuestion, given: object):
-    "Pick or type, as a person does. Raises `ValueError` if `given` isn't one of the choices."
+def give(
+    self: PageQuestion,
+    given: object,   # a choice, or what would be typed
+) -> bool:           # right?
+    "Pick or type, and press, as a person does. Raises `ValueError` if `given` isn't one of the choices."
     choices = self.question.choices
     if choices and given not in choices: raise ValueError(f"choose one of {list(choices)}; got {given!r}")
     self.control.value = given if choices else str(given)
+    return self.press()
 
 @patch
 def tell(self: PageQuestion, kind: str, text: str = "") -> bool:
@@ -227,9 +230,10 @@ def tell(self: PageQuestion, kind: str, text: str = "") -> bool:
     self.verdict.value = _verdict(kind, text)
     return kind == "right"
 
+# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #3460a57e
 def _page(name: str, rows: Sequence["Widget"]) -> "Widget":
     import ipywidgets as w
-    made = w.VBox([w.HTML(_CSS), page_widget(_ESM), *rows])   # the second is not seen: it keeps keys where they belong
+    made = w.VBox([w.HTML(_CSS), page_widget(_ESM), *rows])   # the second isn't seen: it keeps keys where they belong
     made.add_class(name)
     return made
 
@@ -275,8 +279,7 @@ def give(
     given: object,   # a choice, or what would be typed
 ) -> bool:           # right?
     "Answer a question, as a click does. Raises `ValueError` if `given` isn't one of the choices."
-    self.asked[i].put(given)
-    return self.check(i)
+    return self.asked[i].give(given)
 
 @patch
 def reveal(self: Quiz):
@@ -317,9 +320,6 @@ def quiz(
     return Quiz(questions, key)
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #1b29396b
-def _image(value: object) -> str: return f"data:image/png;base64,{b64encode(value._repr_png_()).decode()}"
-
-# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #201fe446
 def shown_as_html(show: Callable[[], object]) -> str:
     "What a function prints and what it returns (text, a table, a picture), as HTML."
     with redirect_stdout(StringIO()) as out: value = show()
@@ -329,7 +329,8 @@ def shown_as_html(show: Callable[[], object]) -> str:
     if isinstance(value, Scene):
         return printed + value.svg().replace('role="img"', f'role="img" aria-label="{escape(value.words[:300])}"', 1)
     if hasattr(value, "_repr_png_"):
-        return f'{printed}<img alt="{escape(getattr(value, "alt", ""))}" src="{_image(value)}">'
+        image = b64encode(value._repr_png_()).decode()
+        return f'{printed}<img alt="{escape(getattr(value, "alt", ""))}" src="data:image/png;base64,{image}">'
     return printed + _pre(value if isinstance(value, str) else repr(value))
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #59ae4ae4
@@ -348,18 +349,8 @@ class Prediction(PageQuestion):
         super().__init__(replace(question, answer=lambda: truth), "Predict:", "Your prediction",
                          ("Show the result", "Predict first: then the result is shown"), self.check)
         self.widget = _page("mk-predict", [*self.rows, self.told])
-        if (before := _PREDICTED.get(question.ask)) and (not question.choices or before in question.choices):
-            self.give(before)
-
-# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #7f821cd2
-@patch
-def give(
-    self: Prediction,
-    given: object,   # a choice, or what would be typed
-) -> bool:           # as predicted?
-    "Predict, as a click does."
-    self.put(given)
-    return self.check()
+        before = _PREDICTED.get(question.ask, "")
+        if before and before in (question.choices or (before,)): self.give(before)
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #3762fc4d
 @patch
@@ -394,16 +385,13 @@ def predict(
     return Prediction(Question(ask, lambda: answer, tuple(choices), why), show)
 
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #1e4c1b8e
-def _bare(x: object) -> object: return x.tolist() if type(x).__module__ == "numpy" and hasattr(x, "tolist") else x
-
-# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #60fe5bb9
 def same_value(
     given: object,
     right: object,
 ) -> bool:
     "The same value; numbers to a millionth, lists and tuples element by element."
+    given, right = (x.tolist() if type(x).__module__ == "numpy" and hasattr(x, "tolist") else x for x in (given, right))
     number = lambda x: isinstance(x, Number) and not isinstance(x, bool)
-    given, right = _bare(given), _bare(right)
     if number(given) and number(right): return isclose(given, right, rel_tol=1e-6, abs_tol=1e-9)
     if isinstance(given, Mapping) and isinstance(right, Mapping):
         return given.keys() == right.keys() and all(same_value(given[k], right[k]) for k in right)
@@ -478,14 +466,11 @@ def start() -> float:   # seconds of the clock that only runs forward
     print(f"{m['cpu'] or 'unknown processor'}, {many(m['cores'], 'core')}, Python {m['python']}")
     return time.perf_counter()
 
-# %% ../../../nbs/widgets/explorers/06_lesson.ipynb #05719b44
-def _most_memory() -> str:
-    most = peak_mb()*2**20/1e9
-    return "" if isnan(most) else f", and {most:.1f} GB of memory at most"
-
 # %% ../../../nbs/widgets/explorers/06_lesson.ipynb #30ce15dc
 def took(
     began: float,   # from `start`
 ) -> None:
     "Print how long it took since then, and how much memory the process had at most."
-    print(f"This notebook took {time.perf_counter() - began:.0f} s{_most_memory()}.")
+    most = peak_mb()*2**20/1e9
+    memory = "" if isnan(most) else f", and {most:.1f} GB of memory at most"
+    print(f"This notebook took {time.perf_counter() - began:.0f} s{memory}.")

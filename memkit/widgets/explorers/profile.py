@@ -12,6 +12,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from ...maprec.recommend import Recommendation, Recommended, Request, named, rec
 from ...reading.labels import title_key
 from ..draw.scene import (
     Panel, Scene, _reason, given, listed, many, menu, one_line, page_widget, press_button, short, tick, width_of)
-from .memories import Plane, free_place, on_picture, plane
+from .memories import Plane, Sign, Taken, draw_signs, free_place, on_picture, plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
 if TYPE_CHECKING:
@@ -78,12 +79,15 @@ def title_matches(
     "Works whose title, or another name of theirs, has what was typed (ours)."
     if not (text := title_key(typed)): return []
     keys = [(key, i) for i in items for key in map(title_key, (i.title, *i.aliases)) if key]
-    rank = lambda key: 0 if key == text else 1 if key.startswith(text) else 2 if f" {text}" in key else 3
-    found = sorted(((rank(key), len(i.title), i.title, i.year or 0, i) for key, i in keys if text in key),
-                   key=lambda row: row[:4])
-    if found: return list({row[-1].key: row[-1] for row in found}.values())[:most]
-    by_key = {key: i for key, i in reversed(keys)}
-    return [by_key[key] for key in get_close_matches(text, by_key, most, .75)]
+    def order(found: tuple[str, Item]):
+        key, i = found
+        rank = 0 if key == text else 1 if key.startswith(text) else 2 if f" {text}" in key else 3
+        return rank, len(i.title), i.title, i.year or 0
+    found = sorted((one for one in keys if text in one[0]), key=order)
+    if not found:
+        first = {key: (key, i) for key, i in reversed(keys)}
+        found = [first[key] for key in get_close_matches(text, first, most, .75)]
+    return list({i.key: i for _, i in found}.values())[:most]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #e91b7abf
 def why_lines(r: Recommendation) -> list[str]:
@@ -331,7 +335,7 @@ def profile_view(
     return view
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #4572739f
-_LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 1072, 250, 17   # of the map, and of a sign on it
+_LEFT, _TOP, _WIDE, _HIGH = 14, 34, 1072, 250   # of the map
 
 @dataclass(frozen=True, eq=False)
 class TasteMap:
@@ -351,7 +355,8 @@ def taste_map(
     places = on_picture(flat.places(vectors), _LEFT, _TOP, _WIDE, _HIGH)
     often = Counter(g for i in items for g in i.genres).most_common(8)
     middle = lambda genre: np.median(places[[genre in i.genres for i in items]], 0)
-    return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, {genre: middle(genre) for genre, _ in often})
+    genres = {genre: middle(genre) for genre, _ in often}
+    return TasteMap({i.key: (x, y) for i, (x, y) in zip(items, places)}, flat, genres)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #d5a1899d
 def taste_words(
@@ -361,8 +366,8 @@ def taste_words(
 ) -> str:
     "The taste map in sentences (ours)."
     across, up = m.plane.shown
-    out = (f"Taste map of {many(len(m.places), 'work')}, {len(rated)} of them rated. It shows {m.plane.percent}% of how "
-           f"they differ ({across:.0%} across, {up:.0%} up), so what looks near may be far.")
+    out = (f"Taste map of {many(len(m.places), 'work')}, {len(rated)} of them rated. It shows {m.plane.percent}% of "
+           f"how they differ ({across:.0%} across, {up:.0%} up), so what looks near may be far.")
     for k in sorted({r.rating for r in rated}, reverse=True):
         out += listed(f"Rated {k:g}", [named(r.item) for r in rated if r.rating == k])
     if off := sum(r.item.key not in m.places for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
@@ -374,38 +379,28 @@ _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), 
 _CROWD = 60                                               # rated works, from which on their signs are small
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #cb71b44e
-def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated], taken: list):
+def _rated_signs(m: TasteMap, rated: Sequence[Rated]) -> list[Sign]:
     "A round sign for each rated work; a small one without its number in a crowd."
-    size = _MARK if len(rated) <= _CROWD else 8
-    for r in rated:
-        if r.item.key not in m.places: continue
-        (x, y), (colour, ink) = m.places[r.item.key], _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
-        wide = size + 6*(size == _MARK and r.rating % 1 > 0)      # room for "4½"
-        s.box(x - wide/2, y - size/2, wide, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
-              radius=size/2)
-        if size < _MARK: continue
+    out = []
+    for r in (r for r in rated if r.item.key in m.places):
+        colour, ink = _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
         told = f"{int(r.rating) or ''}½" if r.rating % 1 else f"{r.rating:.0f}"
-        s.text(x, y, told, 9 if r.rating % 1 else 11, True, ink, "center")
-        taken.append((x, wide/2, y))
+        title = f"{named(r.item)}: you gave {r.rating:g}"
+        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, title, ink))
+    return out
 
-# %% ../../../nbs/widgets/explorers/05_profile.ipynb #dc804efe
-def _told_signs(s: Scene, m: TasteMap, told: Sequence[Recommendation], taken: list):
-    "A square with its place on the list for each work that is recommended; beside its place where that is taken."
-    for n, r in enumerate(told, 1):
-        if not (at := m.places.get(r.item.key)): continue
-        x, y = free_place(at, _MARK/2, taken, _TOP + 9, _TOP + _HIGH - 9) or at
-        with s.group(key=f"{r.item.domain}/{r.item.id}"):
-            if (x, y) != at: s.line(*at, x, y, "navy", 2)
-            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", "paper")
-            s.text(x, y, str(n), 11, True, "on", "center")
+def _told_signs(m: TasteMap, told: Sequence[Recommendation]) -> list[Sign]:
+    "A square with its place on the list for each work that is recommended."
+    return [Sign(m.places[r.item.key], f"{n}", "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", radius=2,
+                 free=True, key=work_name(r.item)) for n, r in enumerate(told, 1) if r.item.key in m.places]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bc2c122b
-def _genre_names(s: Scene, m: TasteMap, taken: list):
+def _genre_names(s: Scene, m: TasteMap, taken: Taken):
     "Each genre where the middle of its works is, or beside it."
     for name, (x, y) in m.genres.items():
         half = width_of(name, 13, True)/2 + 2
         x = min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4)
-        if at := free_place((x, y), half, taken, _TOP + 9, _TOP + _HIGH - 9): s.text(*at, name, 13, True, "ink", "center")
+        if at := free_place((x, y), half, taken, _TOP, _TOP + _HIGH): s.text(*at, name, 13, True, "ink", "center")
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #054278c6
 def draw_taste(
@@ -423,14 +418,13 @@ def draw_taste(
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
     dot = 3 if len(m.places) > 600 else 4
     s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in m.places.values()), "faint")
-    _rated_signs(s, m, rated, taken)
-    _told_signs(s, m, told, taken)
+    draw_signs(s, [*_rated_signs(m, rated), *_told_signs(m, told)], taken, _TOP, _TOP + _HIGH)
     _genre_names(s, m, taken)
     return s
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #0b707c6d
 def tried_on(
-    rated: Sequence[Rated],
+    rated: Iterable[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
     works: Mapping[str, Item],     # by `work_name`: those that may be rated
 ) -> list[Rated]:
@@ -457,7 +451,9 @@ class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
         self.assistant, self.user = assistant, assistant.check_user(user)
-        self._works, self._maps, self._lists = {work_name(i): i for i in assistant.catalogue.items}, {}, {}
+        items, self._lists = assistant.catalogue.items, {}
+        self._works = {work_name(i): i for i in items}
+        self._map = cache(lambda domain: taste_map(assistant.space, [i for i in items if domain in ("", i.domain)]))
         self.page, domains = profile_view(self._do), assistant.catalogue.domains
         domain = menu("Recommend", [("everything", ""), *((d, d) for d in domains)], domains[0], 220)
         trying = tick("What if: a click on stars only tries them", wide=330)
@@ -491,19 +487,16 @@ def _work(self: ProfilePanel, key: str) -> Item:
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #87109f00
 @patch
+def _mine(self: ProfilePanel) -> dict[str, Rated]:
+    "The ratings that are stored, by the name of the work."
+    return {work_name(r.rated.item): r.rated for r in profile(self.assistant.store, self.user)}
+
+@patch
 def _known(self: ProfilePanel) -> Mapping[str, Item]:
     "Every work that can be rated, by its name."
-    store, user = self.assistant.store, self.user
-    told = [i for kind in ("wish", "seen") for i, _ in noted(store, user, kind)]
-    return ChainMap(self._works, {work_name(i): i for i in [*told, *(r.item for r in self._rated())]})
-
-@patch
-def _rated(self: ProfilePanel) -> list[Rated]: return [r.rated for r in profile(self.assistant.store, self.user)]
-
-@patch
-def _stored(self: ProfilePanel) -> dict[str, float]:
-    "The stars that are stored, by the name of the work."
-    return {work_name(r.item): r.rating for r in self._rated()}
+    noted_ = (i for kind in ("wish", "seen") for i, _ in noted(self.assistant.store, self.user, kind))
+    told = (*noted_, *(r.item for r in self._mine().values()))
+    return ChainMap(self._works, {work_name(i): i for i in told})
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #60aafbe7
 @patch
@@ -512,14 +505,14 @@ def rate(self: ProfilePanel, key: str, stars: float):
     self._work(key)
     if not self.controls["trying"].value: return self._write({key: check_rating(stars)})
     tried = {**self.page.value["tried"], key: check_rating(stars)}
-    if self._stored().get(key) == stars: del tried[key]
+    if (old := self._mine().get(key)) and old.rating == stars: del tried[key]
     self._put(tried=tried)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #8969f286
 @patch
 def take_back(self: ProfilePanel, key: str):
     "Take a rating back, or leave out a row that has none; stored at once, or only tried."
-    there, tried = key in self._stored(), dict(self.page.value["tried"])
+    there, tried = key in self._mine(), dict(self.page.value["tried"])
     if there and not self.controls["trying"].value: return self._write({key: 0})
     tried.pop(key, None)
     self._put(tried=tried | ({key: 0} if there else {}), added=[k for k in self.page.value["added"] if k != key])
@@ -616,7 +609,7 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
-    a, tried, stored = self.assistant, self.page.value["tried"], self._rated()
+    a, tried, stored = self.assistant, self.page.value["tried"], list(self._mine().values())
     wanted = Request(domain=self.controls["domain"].value or None, besides=not_to_offer(a.store, self.user))
     ask = lambda history, n: recommend(history, a.catalogue, a.predictor, a.space, wanted, n)
     key = (tuple(stored), wanted)
@@ -650,21 +643,12 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
                        "told": told, "empty": _EMPTY[view["tab"]], "note": now.note or "best first, and not all alike"}
     self._keep.description = f"Keep {many(n, 'change')}" if n else "Keep"
     self._keep.disabled = self._undo.disabled = not n
-    history = tried_on(self._rated(), view["tried"], self._known())
+    history = tried_on(self._mine().values(), view["tried"], self._known())
     moved, best = sum(bool(r["move"]) for r in told), told[0]["name"] if told else one_line(now.note)
     if n: caption = f"With {many(n, 'change')} tried, not stored: {moved} of the first {len(told)} are new or moved."
     else: caption = f"{many(len(history), 'rating')} of {self.user}; first of the list: {best}."
     rated = [r for r in history if domain in ("", r.item.domain)]
     return draw_taste(self._map(domain), rated, now.items[:SHOWN], caption)
-
-# %% ../../../nbs/widgets/explorers/05_profile.ipynb #1fb926c1
-@patch
-def _map(self: ProfilePanel, domain: str) -> TasteMap:
-    "The map of a domain; its works don't move."
-    if domain not in self._maps:
-        items = [i for i in self._works.values() if domain in ("", i.domain)]
-        self._maps[domain] = taste_map(self.assistant.space, items)
-    return self._maps[domain]
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #78295cb4
 def explore_profile(

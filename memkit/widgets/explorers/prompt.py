@@ -15,6 +15,8 @@ from datetime import datetime
 from functools import lru_cache
 from numbers import Real
 
+import numpy as np
+
 from ...evaluate.intervals import judged as graded, rank_scores
 from ...mark.scoring import (
     Components, PART_NAMES, PRESETS, Score, TEST, Weights, components_of, preset, rank, why_first)
@@ -192,7 +194,8 @@ def draw_fusion(
     good = {id for id in judged if not isinstance(judged, Mapping) or judged[id]}
     def column(name: str, order: Sequence[int]) -> Column:
         rows = [(n, docs[i], docs[i].id in good) for n, i in enumerate(order[:_PLACES], 1)]
-        return ranking(name.capitalize(), rows, how="✓", note=f"{len(order)} found", width=1.2 if name == "fused" else 1)
+        wide = 1.2 if name == "fused" else 1.
+        return ranking(name.capitalize(), rows, how="✓", note=f"{len(order)} found", width=wide)
     told = told_worth(dict(zip(orders, values)))
     below = written(told + "  ✓ labelled as relevant"*bool(good))
     return draw_board(Board(title=f"“{short(query, 160)}”", said=[("Fused", f"{how}")], more=told,
@@ -299,9 +302,7 @@ def standings(
     literal: bool = False,             # the paper's terms as printed
 ) -> list[Standing]:                   # best first
     "Candidates by their relevance (MARK §1.2, MRS)."
-    parts = [c.components for c in candidates]
-    columns = ([getattr(p, name) for p in parts] for name in ("recall_count", "age_days", "similarity", "feedback"))
-    columns = list(columns)
+    columns = np.hstack([c.components.rows for c in candidates])
     by, near = rank(*columns, weights, literal), rank(*columns, TEST)
     place = {int(i): r for r, i in enumerate(near.order, 1)}
     return [Standing(candidate=candidates[i], rank=r, near=place[i], score=by.score(i))
@@ -318,6 +319,16 @@ def name_of_weights(
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #fe06ccdf
 _LETTERS = dict(zip(PART_NAMES, "abcd"))   # as in the paper's formula
 
+def _standing(s: Standing, longest: float) -> Row:
+    "A candidate as a row; `longest`: the score whose bar is full."
+    c, up = s.candidate.components, s.near - s.rank
+    known = (f"used {c.recall_count}×, {many(round(c.age_days), 'day')} old, cosine {c.similarity:.2f}, feedback "
+             f"{f'{c.feedback:+.2f}' if c.feedback else '0 (neutral)'}")
+    parts = {f"{_LETTERS[name]} {name}": part/longest for name, part in s.score.parts.items()}
+    return Row(text=s.candidate.text, label=f"{s.rank}", key=f"memory {s.candidate.id}", lit=s.rank == 1,
+               note=f"{s.score.value:.2f}", why=known, parts=parts, how=f"{up:+} by rank" if up else "")
+
+# %% ../../../nbs/widgets/explorers/01_prompt.ipynb #713d315a
 def draw_standings(
     ranked: Sequence[Standing],
     weights: Weights,
@@ -325,13 +336,6 @@ def draw_standings(
     query: str = "",
 ) -> Scene:
     "The best candidates with the four parts of their scores as bars (MARK §1.2; the picture is ours)."
-    def row(s: Standing) -> Row:
-        c, up = s.candidate.components, s.near - s.rank
-        known = (f"used {c.recall_count}×, {many(round(c.age_days), 'day')} old, cosine {c.similarity:.2f}, feedback "
-                 f"{f'{c.feedback:+.2f}' if c.feedback else '0 (neutral)'}")
-        parts = {f"{_LETTERS[name]} {name}": part/longest for name, part in s.score.parts.items()}
-        return Row(text=s.candidate.text, label=f"{s.rank}", key=f"memory {s.candidate.id}", lit=s.rank == 1,
-                   note=f"{s.score.value:.2f}", why=known, parts=parts, how=f"{up:+} by rank" if up else "")
     longest = max(sum(max(p, 0) for p in s.score.parts.values()) for s in ranked) or 1.
     first, moved, n = ranked[0], sum(s.rank != s.near for s in ranked), many(len(ranked), "memory", "memories")
     shares = ", ".join(f"{name} {share:.2f}" for name, share in zip(PART_NAMES, weights.shares))
@@ -339,7 +343,7 @@ def draw_standings(
              f"{first.score.value:.2f}; against similarity alone, {moved or 'none'} of {n} change their rank")
     why = f"It is {why_first(first.score, ranked[1].score)}." if len(ranked) > 1 else ""
     column = Column(name="Rank", note=f"{min(len(ranked), 8)} of {len(ranked)}; framed: into the prompt", cards=True,
-                    rows=[row(s) for s in ranked[:8]], bar=230, ranked=True)
+                    rows=[_standing(s, longest) for s in ranked[:8]], bar=230, ranked=True)
     said = [("Question", query), ("Weights", shares + ", the formula as printed"*literal)]
     return draw_board(Board(title=title, said=said, bands=[[column]], more=why))
 

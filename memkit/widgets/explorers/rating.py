@@ -163,10 +163,11 @@ def draw_forecast(
     stars = [Row(text=f"{k} ★", parts={"probability": p}, note=f"{p:.0%}", how="the truth" if truth == k else "")
              for k, p in zip(LABELS, f.shares[n, target])]
     told = f"{how} {f.answers(how)[n, target]:.2f}" + ("" if truth is None else f", truth {truth:g}")
-    columns = [Column(name="Probability", note=told, rows=stars, split=.12, bar=150, width=.8), _pushed(f.history[:n], by)]
+    columns = [Column(name="Probability", note=told, rows=stars, split=.12, bar=150, width=.8),
+               _pushed(f.history[:n], by)]
     said = [("Item", title_line(f.targets[target])), ("By", title)]
-    return draw_board(Board(title=first.rstrip("."), note=f"{n} of {size} ratings known", said=said, more=" ".join(rest),
-                            bands=[columns, partial(_course, f, n, target, how)]), first)
+    return draw_board(Board(title=first.rstrip("."), note=f"{n} of {size} ratings known", said=said,
+                            bands=[columns, partial(_course, f, n, target, how)], more=" ".join(rest)), first)
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #6ca58870
 def explore_rating(
@@ -278,36 +279,38 @@ def load_recording(
                          "nbs/widgets/explorers/02_rating.ipynb shows how one is made") from None
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #79aa95f9
+def _styles(h: Hearing, values: np.ndarray, longest: float, likes: str, told: Callable[[float], str]) -> list[Row]:
+    "A row for each style; the bar of `longest` is full."
+    best = values.max()
+    return [Row(text=style + " ★"*(style == likes), parts={"gain": abs(x)/longest}, note=told(x),
+                ink="deep" if x == best else "blue" if x >= 0 else "orange", lit=style == likes or x == best)
+            for style, x in zip(h.styles, values)]
+
+def _percent(gain: float) -> str: return f"{gain:+,.0%}".replace("-", "−")
+
+# %% ../../../nbs/widgets/explorers/02_rating.ipynb #4e6d3d11
 def draw_hearing(
     h: Hearing,
     wanted: Mapping[str, str] = {},   # user -> the style they like, marked with a star
     others: bool = False,             # compare with the other users' weights, not with none
 ) -> Scene:
     "Every answer, and how much likelier each user's weights find an answer in each style (ours)."
-    gains, likely = h.gains(others), np.exp(h.scores[0])
-    best, longest = gains.argmax(1), max(float(np.abs(gains).max()), .05)
+    gains, likely, rows = h.gains(others), np.exp(h.scores[0]), {}
+    rows["no weights: probability"] = _styles(h, likely, likely.max(), "", "{:.3f}".format)
+    for user, of in zip(h.users[1:], gains[1:]):
+        likes, longest = wanted.get(user, ""), max(np.abs(gains).max(), .05)
+        rows[user + f" (likes: {likes})"*bool(likes)] = _styles(h, of, longest, likes, _percent)
+    columns = [Column(name=name, rows=of, split=.38, bar=120) for name, of in rows.items()]
     against = "the other users' weights" if others and len(h.users) > 2 else "no weights"
-    def column(i: int, user: str | None) -> Column:
-        likes, rows = wanted.get(user, ""), []
-        for j, style in enumerate(h.styles):
-            x, liked = gains[i, j], style == likes
-            ink = "mauve" if user is None else "deep" if j == best[i] else "blue" if x >= 0 else "orange"
-            share, note = (likely[j]/likely.max(), f"{likely[j]:.3f}") if user is None else (
-                abs(x)/longest, f"{x:+,.0%}".replace("-", "−"))
-            rows.append(Row(text=style + " ★"*liked, parts={"gain": share}, note=note, ink=ink,
-                            lit=user is not None and (liked or j == best[i])))
-        name = "no weights" if user is None else user + f" (likes: {likes})"*bool(likes)
-        return Column(name=name, note="" if i else "probability per token", rows=rows, split=.38, bar=120)
-    columns = [column(*one) for one in enumerate(h.users)]
-    liked = [wanted[user] == h.styles[j] for user, j in zip(h.users, best) if user in wanted]
+    liked = [wanted[user] == h.styles[of.argmax()] for user, of in zip(h.users[1:], gains[1:]) if user in wanted]
     whose = f"{sum(liked)} of {many(len(liked), 'user')}"
     told = (f"Against {against}, the liked style (★) gains most with the weights of {whose}." if liked
             else f"The bars compare each user's weights with {against}.")
     strong = f", with weights at {h.strength:g} of their strength" if h.strength != 1 else ""
     said = [(user or "without", short(answer, 165) or "nothing") for user, answer in zip(h.users, h.answers)]
-    return draw_board(Board(title=f"Asked “{short(h.question, 160)}”{strong}", said=said, more=told,
-                            note="change per token; green: most",
-                            bands=[columns[i:i + 2] for i in range(0, len(columns), 2)]), told)
+    bands = [columns[i:i + 2] for i in range(0, len(columns), 2)]
+    return draw_board(Board(title=f"Asked “{short(h.question, 160)}”{strong}", note="change per token; green: most",
+                            said=said, bands=bands, more=told), told)
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #0527a5e7
 def _hearings(ask: Callable[[str, float], Hearing], questions: Sequence[str], strengths: Sequence[float],

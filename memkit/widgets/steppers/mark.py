@@ -25,8 +25,8 @@ from ...mark.trust import PAPER, TrustSettings
 from ...records import Memory, Turn
 from ..draw.frames import logs
 from ..draw.pictures import budget_words, draw_budget
-from ..draw.board import Board, Column, LEFT, Row
-from ..draw.scene import Scene, all_given, given, many, short
+from ..draw.board import Board, Column, Row, written
+from ..draw.scene import all_given, given, many, short
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #1f5acd7e
@@ -334,10 +334,7 @@ def _card_row(c: MemoryCard, f: Frame, changes: Mapping[int, str]) -> Row:
                lit=how == "shown", **held)
 
 # %% ../../../nbs/widgets/steppers/03_mark.ipynb #89967601
-def _bar_key(s: Scene, y: float) -> float:
-    "What a card's bar and the line across it are; where the next thing begins."
-    s.text(LEFT, y + 8, "bar: trust; line across it: the trust of a new memory", 13, colour="soft")
-    return y + 14
+_BARS = written("bar: trust; line across it: the trust of a new memory")
 
 def mark_board(
     f: Frame,
@@ -355,7 +352,7 @@ def mark_board(
     return Board(title=title_of(f), note=note,
                  said=[("Question", f.turn.text), ("Answer", f.turn.answer)] if f.turn else (),
                  bands=[*([[first]] if f.what else []), *([partial(draw_budget, f.turn)] if whole else []), columns,
-                    *([_bar_key] if f.cards else [])],
+                    *([_BARS] if f.cards else [])],
                  more=budget_words(f.turn) if whole else "" if f.what else
                  "Three agents will fill the columns from conversations that are over: residual memories for "
                  "everybody, a user's questions and words, and answers that were accepted.")

@@ -92,23 +92,7 @@ def difference_list(
     return title, _html("listed", found)
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #8aeafe5b
-_STEPS = (
-    "steps are what memkit.widgets.steppers.steps.steps returns, or dpem_steps, mark_steps and map_steps"
-)
-
-def _checked(steps, start) -> list[Step]:
-    given(start, int, "start is the number of a step")
-    if not (found := all_given(steps, Step, _STEPS)):
-        raise ValueError("there are no steps to go through; chat or study a round first")
-    return found
-
-# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #3c31d11b
-def _drawn(steps: Sequence[Step], folded: "Widget", step: int, against: int) -> Scene:
-    "The picture of a step; what is different is folded below it."
-    scene = steps[step].scene()
-    title, html = difference_list(steps, step, against)
-    with folded.hold_sync(): folded.title, folded.html = title, html
-    return scene
+_STEPS = "steps are what memkit.widgets.steppers.steps.steps returns, or dpem_steps, mark_steps and map_steps"
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #03258923
 def _controls(steps: Sequence[Step], first: int) -> dict[str, "Widget"]:
@@ -135,13 +119,17 @@ def stepper(
 
     Raises `ValueError` where there are none, `TypeError` for anything else."""
     import ipywidgets as w
-    steps, below = _checked(steps, start), folded("mk-differences")
-    last = len(steps) - 1
-    c = _controls(steps, max(0, min(last, start + len(steps) if start < 0 else start)))
+    given(start, int, "start is the number of a step")
+    steps, below = all_given(steps, Step, _STEPS), folded("mk-differences")
+    if not steps: raise ValueError("there are no steps to go through; chat or study a round first")
+    c = _controls(steps, max(0, min(len(steps) - 1, start + len(steps) if start < 0 else start)))
+    def draw(step: int, against: int) -> Scene:
+        scene = steps[step].scene()
+        with below.hold_sync(): below.title, below.html = difference_list(steps, step, against)
+        return scene
     rows = [[c["back"], c["next"], c["play"], c["slider"]], [c["jump"], c["against"]]]
-    panel = Panel({"step": c["slider"], "against": c["against"]}, partial(_drawn, steps, below), key, rows)
-    panel.differences = below
-    panel.widget.children = (*panel.widget.children, below)
+    panel = Panel({"step": c["slider"], "against": c["against"]}, draw, key, rows)
+    panel.differences, panel.widget.children = below, (*panel.widget.children, below)
     for other in ("jump", "play"): w.link((c["slider"], "value"), (c[other], "value"))
     for name, widget in c.items(): widget.add_class(f"mk-{name}")
     return panel

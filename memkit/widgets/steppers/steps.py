@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from ...malp.assistant import MalpAssistant
 from ...maprec.assistant import MapAssistant
 from ...mark.assistant import MarkAssistant
-from ...records import Document, Hit, Memory, Turn
+from ...records import Hit, Memory, Turn
 from ...turn.engine import Assistant
 from ..draw.frames import turns_and_events
 from ..draw.pictures import (
-    between_board, answer_citations, draw_turn, key as key_of, name_of, of_kind, turn_board)
+    between_board, answer_citations, draw_turn, key as key_of, name_of, turn_board)
 from ..draw.board import Board, Column, Row, draw_board
 from ..draw.scene import Panel, Scene, all_given, given, menu, press_button, quotation, short, wrap
 from .dpem import dpem_steps
@@ -108,10 +108,9 @@ def answer_without(
 def _half(name: str, t: Turn, other: Turn) -> Column:
     "One of two runs: what was shown; what the other one hasn't is marked."
     both, marks, rows = {key_of(h) for h in other.shown}, answer_citations(t), []
-    for c in (*of_kind(t, Memory)[0], *of_kind(t, Document)[0]):
-        alone = key_of(c.hit) not in both
-        rows.append(Row(text=f"{marks.get(key_of(c.hit), '?')}  {name_of(c.hit.item)}", lit=alone,
-                        how="only here" if alone else ""))
+    for h in (*t.recalled, *t.documents):
+        alone = key_of(h) not in both
+        rows.append(Row(text=f"{marks[key_of(h)]}  {name_of(h.item)}", lit=alone, how="only here" if alone else ""))
     return Column(name=name, note=f"{t.prompt_tokens:,} tokens", rows=rows, split=.7)
 
 def _answer(t: Turn) -> Column:

@@ -96,19 +96,9 @@ def idf(self: BM25, word: str) -> float:
     return float(idf_weight(self.holding[word], self.n))
 
 @patch
-def _known(self: BM25, query: str) -> list[str]:
-    return [w for w in tokenize(check_text(query, "query", empty=True)) if w in self.holding]
-
-@patch
 def _column(self: BM25, word: str) -> slice:
     i = self._number[word]
     return slice(self._ends[i], self._ends[i + 1])
-
-@patch
-def _score(self: BM25, words: Sequence[str]) -> np.ndarray:
-    out = np.zeros(self.n)
-    for c in map(self._column, words): out[self._texts[c]] += self._adds[c]
-    return out
 
 # %% ../../nbs/search/01_bm25.ipynb #48a72f3f
 @patch
@@ -116,8 +106,8 @@ def ranked(self: BM25, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
     """One score per text (0 where no word is shared), and the positions of the best `k` above 0, best first, ties by
     position; `ValueError` for k < 1."""
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-    words = self._known(query)
-    scores = self._score(words)
+    words, scores = [w for w in tokenize(check_text(query, "query", empty=True)) if w in self.holding], np.zeros(self.n)
+    for c in map(self._column, words): scores[self._texts[c]] += self._adds[c]
     return scores, best_positions(scores, k, above=max(0., self._floor(words, scores, k) - 1e-8))
 
 # %% ../../nbs/search/01_bm25.ipynb #85ddf496

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -335,13 +334,12 @@ def parts_of(
     fused: Sequence[tuple[int, float]],  # of `fuse`
 ) -> list[dict[str, float]]:             # for each, in order
     "What each score is made of, for the eye: every side's score and rank, and the fused score."
-    sides = (("bm25 rank", found.words), ("dense rank", found.wholes))
-    ranks = {name: {i: r for r, i in enumerate(order, 1)} for name, order in sides}
-    columns = {name: column[found.row([i for i, _ in fused])].tolist() for name, column in found.scores.items()}
-    out = []
-    for n, (i, score) in enumerate(fused):
-        parts = {name: c[n] for name, c in columns.items()} | {name: of[i] for name, of in ranks.items() if i in of}
-        out.append(parts | {"fused": score})
+    at = found.row([i for i, _ in fused])
+    columns = {name: column[at].tolist() for name, column in found.scores.items()}
+    ranks = {"bm25 rank": found.words, "dense rank": found.wholes}
+    out = [dict(zip(columns, values)) for values in zip(*columns.values())]
+    for parts, (i, score) in zip(out, fused):
+        parts |= {name: order.index(i) + 1 for name, order in ranks.items() if i in order} | {"fused": score}
     return out
 
 # %% ../../nbs/search/04_documents.ipynb #fe39b098
@@ -408,15 +406,15 @@ def find(self: FusedRetriever, query: str, n: int) -> FoundBySide:
 def candidates(self: FusedRetriever, query: str, at_least: int = 1) -> list[Hit]:
     """Every document that a side put forward, best first, with the parts of its score.
     Of several questions a document counts with the one it fits best. Raises as `read` does."""
-    best, n = {}, max(1, min(max(at_least, self.settings.pool), len(self)))
+    hits, n = {}, max(1, min(max(at_least, self.settings.pool), len(self)))
     message = ends(check_text(query, "query"))
     for reading in question_readings(message) if self.settings.several else [message]:
         found = self.find(reading, n)
         fused = fuse(found, self.settings)
-        for (i, s), p in zip(fused, parts_of(found, fused)):
-            if i not in best or s > best[i]["fused"]: best[i] = p
-    order = sorted(best, key=lambda i: -best[i]["fused"])
-    return [Hit(item=self.documents[i], score=best[i]["fused"], source="fused", parts=best[i]) for i in order]
+        for (i, score), parts in zip(fused, parts_of(found, fused)):
+            if i not in hits or score > hits[i].score:
+                hits[i] = Hit(item=self.documents[i], score=score, source="fused", parts=parts)
+    return sorted(hits.values(), key=lambda h: -h.score)
 
 # %% ../../nbs/search/04_documents.ipynb #9589101b
 @patch
@@ -431,10 +429,9 @@ def keep(self: FusedRetriever, hits: Sequence[Hit], k: int) -> list[Hit]:
     """Which of the candidates are kept: the best `k`; in the paper's fusion at least one of them from the dense side
     (hybrid §5.1)."""
     if self.settings.fusion != "rrf": return list(hits[:k])
-    dense = sorted((h for h in hits if h.parts.get("dense rank", inf) <= self.settings.each),
-                   key=lambda h: h.parts["dense rank"])
-    of = {h.item.id: h for h in hits}
-    return [of[i] for i, _ in guarantee([(h.item.id, h.score) for h in hits], [h.item.id for h in dense], k)]
+    ranks = {n: h.parts["dense rank"] for n, h in enumerate(hits) if "dense rank" in h.parts}
+    dense = [n for n in sorted(ranks, key=ranks.__getitem__) if ranks[n] <= self.settings.each]
+    return [hits[n] for n, _ in guarantee([(n, h.score) for n, h in enumerate(hits)], dense, k)]
 
 # %% ../../nbs/search/04_documents.ipynb #7b48cf7b
 @patch

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from sqlalchemy import Column, Connection, Engine, Table, select
 
 from ..files import home_dir
@@ -51,8 +51,7 @@ def _said(table: Table, row) -> list[bytes]:
 # %% ../../nbs/store/05_erase.ipynb #e4a26768
 def chunks(ids: Iterable) -> Iterable[list]:
     "Lists of at most 500: a statement can't take any number of values."
-    ids = list(ids)
-    return (ids[i:i + 500] for i in range(0, len(ids), 500))
+    return chunked(ids, 500)
 
 # %% ../../nbs/store/05_erase.ipynb #1dc0ac33
 def citing(conn: Connection, owner: int) -> list[tuple[int, str]]:   # memory and turn

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
-from sqlalchemy import Column, Connection, Row, Table, bindparam, func, select
+from sqlalchemy import Column, Connection, Row, Table, func, select
 
 from .erase import (
     INDEX, Shared, Struck, chunks, citing, erase, finish_pending, note_leftovers, only_theirs, redact, showed)
@@ -98,29 +98,29 @@ def _increment(n: int, what: str) -> int:
 # %% ../../nbs/store/02_store.ipynb #7d6cd223
 _FIELDS = "id kind text recalls correct incorrect at meta turns".split()
 _ROW = [memories.c[name] for name in _FIELDS[:-1]]
-_CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
 
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
     found = dict(zip(_FIELDS, row))
     return Memory(**found | {"user": user, "at": time_of(found["at"]), "meta": json.loads(found["meta"])})
 
 # %% ../../nbs/store/02_store.ipynb #a387b364
-def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # by memory
-    by_memory = {}
-    for id, turn in found: by_memory[id] = (*by_memory.get(id, ()), turn)
-    return by_memory
+def _rows(
+    own: Own,
+    *where,                             # further conditions
+    more: Sequence[Column] = (),        # at the end of each row
+) -> list[tuple]:                       # oldest first
+    "The memories of one owner that meet `where`, each as a row of `_ROW` and the turns it cites."
+    where, cited = (memories.c.owner == own.id, *where), {}
+    turn = select(citations.c.memory, citations.c.turn).join(memories).where(*where)
+    for id, name in own.execute(turn.order_by(citations.c.memory, citations.c.position)):
+        cited[id] = (*cited.get(id, ()), name)
+    found = own.execute(select(*_ROW, *more).where(*where).order_by(memories.c.id)).all()
+    return [(*r[:len(_ROW)], cited.get(r.id, ()), *r[len(_ROW):]) for r in found]
 
 # %% ../../nbs/store/02_store.ipynb #42ed2926
-def _memories(
-    own: Own,
-    user: str,
-    *where,            # further conditions
-) -> list[Memory]:     # oldest first
-    "The memories of one owner that meet `where`, with their citations."
-    where = (memories.c.owner == own.id, *where)
-    rows = own.execute(select(*_ROW).where(*where).order_by(memories.c.id)).all()
-    cited = _cited(own.execute(_CITED.where(*where)))
-    return [_memory(user, (*r, cited.get(r.id, ()))) for r in rows]
+def _memories(own: Own, user: str, *where) -> list[Memory]:
+    "The memories of one owner that meet `where`, oldest first."
+    return [_memory(user, row) for row in _rows(own, *where)]
 
 # %% ../../nbs/store/02_store.ipynb #ac3d3c19
 def _one(own: Own, user: str, id: int) -> Memory:
@@ -128,35 +128,18 @@ def _one(own: Own, user: str, id: int) -> Memory:
     if not found: raise _missing(id)
     return found[0]
 
-# %% ../../nbs/store/02_store.ipynb #881a994c
-_OF_OWNER = memories.c.owner == bindparam("its_owner")     # these are built once: building costs more than running
-_IN_FORCE = (
-    select(*_ROW, memories.c.encoder, memories.c.vector)
-    .where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None))
-    .order_by(memories.c.id)
-)
-_ALL_CITED = _CITED.where(_OF_OWNER)
-_THESE = memories.c.id.in_(bindparam("ids", expanding=True))
-_SINCE = (
-    select(events.c.id, events.c.kind, events.c.memory)
-    .where(events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event"))
-    .order_by(events.c.id.desc()).limit(501)
-)
-
 # %% ../../nbs/store/02_store.ipynb #6c6a067e
 def _read(own: Own, version: int, old: Kept | None) -> Kept:
     "The user's memories in force; of `old` only those are read anew that changed since, according to the log."
-    which = {"its_owner": own.id, "its_event": old.event if old else 0}
-    since = own.execute(_SINCE, which).all()
-    anew = old is None or len(since) > 500 or any(e.kind == "forgotten" for e in since)
-    changed = {e.memory for e in since} - {None}
-    rows = {} if anew else {id: row for id, row in old.rows.items() if id not in changed}
-    which["ids"] = list(changed)
-    only = () if anew else (_THESE,)
-    cited = _cited(own.execute(_ALL_CITED.where(*only), which))
-    for *row, encoder, vector in own.execute(_IN_FORCE.where(*only), which).all():
-        rows[row[0]] = (*row, cited.get(row[0], ()), encoder, vector)
-    return Kept(version, dict(sorted(rows.items())), since[0].id if since else which["its_event"])
+    last, m = old.event if old else 0, memories.c
+    log = select(events.c.id, events.c.kind, events.c.memory).where(events.c.owner == own.id, events.c.id > last)
+    since = own.execute(log.order_by(events.c.id.desc()).limit(501)).all()
+    changed, rows, only = {e.memory for e in since} - {None}, {}, []
+    if old and len(since) <= 500 and not any(e.kind == "forgotten" for e in since):
+        rows, only = {id: row for id, row in old.rows.items() if id not in changed}, [m.id.in_(changed)]
+    found = _rows(own, m.superseded_by.is_(None), m.dim.is_not(None), *only, more=(m.encoder, m.vector))
+    rows |= {row[0]: row for row in found}
+    return Kept(version, dict(sorted(rows.items())), since[0].id if since else last)
 
 # %% ../../nbs/store/02_store.ipynb #c45ffc45
 @dataclass(frozen=True)

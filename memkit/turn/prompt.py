@@ -6,6 +6,7 @@
 __all__ = ['shorten', 'quoted', 'quoted_block', 'Piece', 'Fitted', 'BudgetError', 'fit']
 
 # %% ../../nbs/turn/01_prompt.ipynb #803e2362
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,20 +23,11 @@ def shorten(
     that fit and an ellipsis (ours)."""
     if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
     if count(text) <= max_tokens: return text
-    parts = split_sentences(text)
-    if whole := _most(len(parts), lambda n: count(" ".join(parts[:n])) <= max_tokens): return " ".join(parts[:whole])
-    words = text.split()
-    some = _most(len(words), lambda n: count(" ".join(words[:n]) + " …") <= max_tokens)
-    return " ".join(words[:some]) + " …" if some else ""
-
-# %% ../../nbs/turn/01_prompt.ipynb #f3f4785b
-def _most(n: int, fits: Callable[[int], bool]) -> int:
-    "The largest number up to `n` that fits, found by halving; 0 if none does."
-    low = 0
-    while low < n:
-        mid = (low + n + 1)//2
-        low, n = (mid, n) if fits(mid) else (low, mid - 1)
-    return low
+    for parts, end in ((split_sentences(text), ""), (text.split(), " …")):
+        def is_long(n: int) -> bool: return count(" ".join(parts[:n]) + end) > max_tokens
+        some = bisect_left(range(1, len(parts) + 1), True, key=is_long)     # halving
+        if some: return " ".join(parts[:some]) + end
+    return ""
 
 # %% ../../nbs/turn/01_prompt.ipynb #0e73ea23
 _INNER = str.maketrans("“”", '""')

@@ -498,32 +498,33 @@ def _boxes(cards: Sequence[Card], columns: float, down: float) -> tuple[dict[str
     return out, y - down + _MARGIN
 
 # %% ../../nbs/experiments/01_result.ipynb #6ce03aec
-def _ends(a: _Box, b: _Box) -> tuple[tuple[float, float], tuple[float, float]]:
-    "The start and the end of an arrow."
-    if a.card.row == b.card.row:
-        right = b.x > a.x
-        return (a.x + a.w*right, a.y + a.h/2), (b.x + b.w*(not right), b.y + b.h/2)
-    down, low, high = b.y > a.y, max(a.x, b.x), min(a.x + a.w, b.x + b.w)
-    xs = [(low + high)/2]*2 if high - low > .3 else [a.x + a.w/2, b.x + b.w/2]
-    return (xs[0], a.y + a.h*down), (xs[1], b.y + b.h*(not down))
+def _way(a: _Box, b: _Box) -> tuple[list[tuple[float, float]], list[float]]:
+    "The start and the end of an arrow, inside its cards, and the place of its label."
+    ends, middle = [], []
+    for p, long, q, wide in ((a.x, a.w, b.x, b.w), (a.y, a.h, b.y, b.h)):
+        low, high = max(p, q), min(p + long, q + wide)
+        middle.append((low + high)/2)
+        ends.append([middle[-1]]*2 if high - low > .3 else [p + long/2, q + wide/2])
+    return list(zip(*ends)), middle
 
 # %% ../../nbs/experiments/01_result.ipynb #bff9a290
-def _draw_card(axes: Axes, b: _Box, c: Palette):
+def _draw_card(axes: Axes, b: _Box, c: Palette) -> Any:
     from matplotlib.patches import Rectangle
-    axes.add_patch(Rectangle((b.x, b.y), b.w, b.h, facecolor=c["card"], edgecolor=c["line"], linewidth=.8))
+    card = Rectangle((b.x, b.y), b.w, b.h, facecolor=c["card"], edgecolor=c["line"], linewidth=.8)
+    axes.add_patch(card)
     axes.add_patch(Rectangle((b.x, b.y), .06, b.h, facecolor=c[b.card.colour], edgecolor="none"))
     top = b.y + (b.h - _LINE*(len(b.lines) - 1))/2
     for i, (line, weight) in enumerate(b.lines):
         axes.text(b.x + _PAD + .06, top + _LINE*i, line, va="center_baseline", fontweight=weight, parse_math=False)
+    return card
 
 # %% ../../nbs/experiments/01_result.ipynb #d9f51c9d
-def _draw_arrow(axes: Axes, a: _Box, b: _Box, label: str, c: Palette):
-    start, end = _ends(a, b)
+def _draw_arrow(axes: Axes, boxes: Sequence[_Box], cards: Sequence[Any], label: str, c: Palette):
+    (start, end), (x, y) = _way(*boxes)
     look = {"arrowstyle": "-|>,head_width=.28,head_length=.5", "color": c["soft"], "linewidth": 1.6, "shrinkA": 1,
-            "shrinkB": 1}
+            "shrinkB": 1, "patchA": cards[0], "patchB": cards[1]}
     axes.annotate("", end, start, arrowprops=look)
-    middle = np.add(start, end)/2
-    axes.text(middle[0] + .1, middle[1], label, va="center", fontsize=SMALLEST, color=c["soft"], parse_math=False)
+    axes.text(x + .1, y, label, va="center", fontsize=SMALLEST, color=c["soft"], parse_math=False)
 
 # %% ../../nbs/experiments/01_result.ipynb #5d67ce41
 def _told(cards: Mapping[str, Card], arrows: Sequence[tuple[str, str, str]]) -> str:
@@ -553,8 +554,8 @@ def diagram(
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
         axes.axis("off")
-        for b in boxes.values(): _draw_card(axes, b, c)
-        for a, b, label in ways: _draw_arrow(axes, boxes[a], boxes[b], label, c)
+        cards = {key: _draw_card(axes, b, c) for key, b in boxes.items()}
+        for *ends, label in ways: _draw_arrow(axes, [boxes[k] for k in ends], [cards[k] for k in ends], label, c)
         return figure
     return PaperPicture(name, f"{alt} {_told(known, ways)}", draw)
 

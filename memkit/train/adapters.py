@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LoraShape', 'random_layers', 'lora_config', 'lora_model', 'lora_weights', 'set_lora_weights', 'AdapterError',
-           'base_digest', 'pairs_of', 'pack', 'unpack', 'AdapterStore', 'LoadedAdapter', 'fitted', 'stacked', 'Rows',
-           'PersonalLM', 'UserLM']
+           'base_digest', 'pack', 'unpack', 'AdapterStore', 'PersonalLM', 'UserLM']
 
 # %% ../../nbs/train/03_adapters.ipynb #c26cacf1
 import json

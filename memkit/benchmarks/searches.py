@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import chunked
 from tqdm.auto import tqdm
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #8fd06d71
@@ -330,7 +331,7 @@ def embedding(
     note = f"ours: {_threads(threads)}"
     yield compare("embed one text of 32 tokens", "ms", [Arm("ours", ours, size.slow_calls), *peers], one, size.rounds,
                   agree, target_ratio={p.name: 2.0 for p in peers}, note=note)
-    many = [corpus.texts[i:i + size.texts] for i in range(0, len(corpus.texts) - size.texts + 1, size.texts)]
+    many = list(chunked(corpus.texts, size.texts, drop_last=True))
     yield compare(f"embed {size.texts} entries of memkit together", "texts/s", [Arm("ours", ours, 1), peer(threads, 1)],
                   many, size.rounds, agree, count=len, note=note)
 
@@ -355,7 +356,7 @@ def label_row(
     asked = "Is the question below about A) a cause, B) a symptom, C) a treatment, D) a test or E) something else?"
     prefix = f"{shown}\n\n{asked} Answer with one letter.\n\n"
     prompts = [f"Question: {q}\nAnswer:" for q in corpus.questions]
-    items = [prompts[i:i + size.prompts] for i in range(0, len(prompts) - size.prompts + 1, size.prompts)]
+    items = list(chunked(prompts, size.prompts, drop_last=True))
     def one_by_one(some): return np.concatenate([lm.score_labels([prefix + p], LABELS) for p in some])
     arms = [Arm("ours", lambda some: lm.score_labels(some, LABELS, prefix=prefix), 1),
             Arm("one prompt at a time", one_by_one, 1),

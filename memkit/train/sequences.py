@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from fastcore.basics import chunked
 
 from ..models.local import PLAIN_STOP, chat_prompt, defuse, led_ids, text_ids
 from ..records import Message
@@ -85,21 +86,17 @@ def chat_pieces(
         said = prompt + answer
     return out
 
-# %% ../../nbs/train/01_sequences.ipynb #87bd3b48
-def _new_ids(tokenizer: Any, before: str, ids: Sequence[int], piece: str) -> list[int]:
-    both = text_ids(tokenizer, before + piece)
-    return both[len(ids):] if both[:len(ids)] == list(ids) else text_ids(tokenizer, piece)
-
 # %% ../../nbs/train/01_sequences.ipynb #9bb88fe9
 def _joined(tokenizer: Any, parts: Sequence[tuple[str, bool]]) -> tuple[list[int], list[int]]:
-    "Tokens and labels of one conversation."
+    "Tokens and labels of one conversation, up to its last target."
     text, ids, labels = "", [], []
     for piece, target in parts:
-        new = _new_ids(tokenizer, text, ids, piece)
-        text, ids, labels = text + piece, ids + new, labels + (new if target else [IGNORED]*len(new))
-    # no target comes after the last one, so the rest is cut
-    while labels and labels[-1] == IGNORED: ids, labels = ids[:-1], labels[:-1]
-    return ids, labels
+        text += piece
+        both = text_ids(tokenizer, text)
+        new = both[len(ids):] if both[:len(ids)] == ids else text_ids(tokenizer, piece)
+        ids, labels = ids + new, labels + (new if target else [IGNORED]*len(new))
+    n = max((i for i, label in enumerate(labels, 1) if label != IGNORED), default=0)
+    return ids[:n], labels[:n]
 
 # %% ../../nbs/train/01_sequences.ipynb #7361e668
 def _rounds(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
@@ -181,8 +178,7 @@ def batches_of(
     epoch: int,        # each pass has its own order
 ) -> list[list[int]]:  # positions; every one once
     "The steps of one pass, drawn at random."
-    order = random.Random(f"{seed} {epoch}").sample(range(len(rows)), len(rows))
-    return [order[i:i + batch] for i in range(0, len(order), batch)]
+    return list(chunked(random.Random(f"{seed} {epoch}").sample(range(len(rows)), len(rows)), batch))
 
 # %% ../../nbs/train/01_sequences.ipynb #fef1c8f4
 def packs(
@@ -193,9 +189,9 @@ def packs(
     out, left = [], []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         fits = [j for j, free in enumerate(left) if lengths[i] <= free]
-        j = min(fits, key=lambda j: left[j], default=None)
-        if j is None: out.append([i]); left.append(room - lengths[i])
-        else: out[j].append(i); left[j] -= lengths[i]
+        j = min(fits, key=lambda j: left[j], default=len(out))
+        if j == len(out): out.append([]); left.append(room)
+        out[j].append(i); left[j] -= lengths[i]
     return out
 
 # %% ../../nbs/train/01_sequences.ipynb #ff3657c4
@@ -268,8 +264,7 @@ def readings(
     packed = getattr(objective, "packs", False)
     parts = packs([len(e) for e in examples], room) if packed else [[i] for i in range(len(examples))]
     for part in parts:
-        rows = (end_to_end if packed else side_by_side)([examples[i] for i in part])
-        yield part, tuple(x.to(device) for x in rows)
+        yield part, tuple(x.to(device) for x in end_to_end([examples[i] for i in part]))
 
 # %% ../../nbs/train/01_sequences.ipynb #f9ec8daf
 def answer_loss(
@@ -278,11 +273,22 @@ def answer_loss(
     """The loss on the answers: -log p of each target given all before it in its example (MaLP §2.4.2; on targets
     alone: ours).
 
-    The mask is 0 for padding, else it says which example of its row a token belongs to, from 1. `each(ids, mask,
-    labels)` gives -log p
-    of every target by itself, row by row. `packs`: whether a row may hold several examples.
+    All three are one row, [1, n]; the mask says which example of the row a token belongs to, from 1. `each(ids, mask,
+    labels)` gives -log p of every target by itself. `packs`: whether the row may hold several examples.
 """
     return _answer_class()(model)
+
+# %% ../../nbs/train/01_sequences.ipynb #217520e6
+def _each(loss: Any, ids: Any, mask: Any, labels: Any) -> Any:
+    "-log p of each target of a row."
+    import torch
+    base, targets = base_of(loss.model), (labels[0, 1:] != IGNORED).nonzero()[:, 0]
+    inputs, wanted = {"input_ids": ids, "use_cache": False}, labels[0, targets + 1]
+    if loss.takes_positions: inputs["position_ids"] = positions(mask[0])[None]
+    if loss.fused:
+        head, states = base.get_output_embeddings(), base.base_model(**inputs).last_hidden_state[0, targets]
+        return negative_log_likelihood(states, head.weight, wanted, head.bias)
+    return torch.nn.functional.cross_entropy(loss.model(**inputs).logits[0, targets].float(), wanted, reduction="none")
 
 # %% ../../nbs/train/01_sequences.ipynb #24daf115
 @cache
@@ -291,33 +297,19 @@ def _answer_class():
 
     class AnswerLoss(torch.nn.Module):
         "Scores target tokens only; reads packed rows if the model can."
+        each = _each
+
         def __init__(self, model):
             super().__init__()
             self.model, self.packs, self.fused = model, False, False
             self.takes_positions = "position_ids" in inspect.signature(base_of(model).forward).parameters
             _try_out(self)
 
-        def each(self, ids, mask, labels):
-            lengths = (mask > 0).sum(1).tolist()
-            return torch.cat([_row(self, i[:n], m[:n], l[:n]) for i, m, l, n in zip(ids, mask, labels, lengths)])
-
         def forward(self, ids, mask, labels):
             losses = self.each(ids, mask, labels)
             return losses.sum(), losses.numel()
 
     return AnswerLoss
-
-# %% ../../nbs/train/01_sequences.ipynb #217520e6
-def _row(loss: Any, ids: Any, mask: Any, labels: Any) -> Any:
-    "-log p of each target of one row."
-    import torch
-    base, targets = base_of(loss.model), (labels[1:] != IGNORED).nonzero()[:, 0]
-    inputs, wanted = {"input_ids": ids[None], "use_cache": False}, labels[targets + 1]
-    if loss.takes_positions: inputs["position_ids"] = positions(mask)[None]
-    if loss.fused:
-        head, states = base.get_output_embeddings(), base.base_model(**inputs).last_hidden_state[0, targets]
-        return negative_log_likelihood(states, head.weight, wanted, head.bias)
-    return torch.nn.functional.cross_entropy(loss.model(**inputs).logits[0, targets].float(), wanted, reduction="none")
 
 # %% ../../nbs/train/01_sequences.ipynb #9d7329e4
 def base_of(model: Any) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from fastcore.basics import groupby
 from tqdm.auto import tqdm
 
 from ...models.embed import Embedder, Remembered, with_title
@@ -307,9 +308,7 @@ def follow_up_bases(
     else:
         named = [d for d in documents if d.category in _TYPES and split_of(topic_key(d)) == split]
         found = [Base(topic_key(d), _TYPES[d.category], d.title, (d.meta["topic"],), (d.id,), split) for d in named]
-    of = {}
-    for b in found:
-        if b.type in parts(split)["wordings"]: of.setdefault(b.focus, []).append(b)
+    of = groupby((b for b in found if b.type in parts(split)["wordings"]), "focus")
     return [bs for bs in of.values() if sum(b.type != "information" for b in bs) > 1]
 
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #ca9de194

@@ -17,6 +17,7 @@ from functools import cache
 from hashlib import blake2b
 
 import numpy as np
+from fastcore.basics import groupby
 
 from ...evaluate.intervals import paired, rank_scores, BERT, BERT_ENCODER, bert_score
 from ..result import TableRows, figure
@@ -81,8 +82,7 @@ def _names(focus: str, synonyms: Sequence[str]) -> tuple[str, ...]:
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d6054267
 def _from_pairs(documents: Sequence[Document]) -> list[Base]:
-    groups = {}
-    for d in documents: groups.setdefault((topic_key(d), normal(d.category)), []).append(d)
+    groups = groupby(documents, lambda d: (topic_key(d), normal(d.category)))
     names = lambda ds: _names(ds[0].meta["focus"], [s for d in ds for s in d.meta.get("synonyms") or ()])
     return [Base(focus, type, ds[0].meta["question"], names(ds), tuple(d.id for d in ds), split_of(focus))
             for (focus, type), ds in groups.items() if type]
@@ -246,8 +246,7 @@ def draw(
     seed: int = 0,
 ) -> list[Base]:
     "`n` of `bases`, spread evenly over focuses; fewer if there are fewer."
-    rng, of = random.Random(f"draw {seed}"), {}
-    for b in rng.sample(bases, len(bases)): of.setdefault(b.focus, []).append(b)
+    of = groupby(random.Random(f"draw {seed}").sample(bases, len(bases)), "focus")
     rounds = max(map(len, of.values()), default=0)
     return [bs[i] for i in range(rounds) for bs in of.values() if i < len(bs)][:n]
 
@@ -275,8 +274,8 @@ def draw_questions(
     unknown form or split."""
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     if split not in ("tune", "score"): raise ValueError(f"split must be tune or score, got {split!r}")
-    bases, siblings = [b for b in base_questions(documents) if b.split == split], {}
-    for b in bases: siblings.setdefault(b.focus, []).append(b)
+    bases = [b for b in base_questions(documents) if b.split == split]
+    siblings = groupby(bases, "focus")
     return [_make(form, b, bases, siblings, seed) for b in draw(bases, n, seed)]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #5c4957bd
@@ -291,9 +290,7 @@ def experiment_corpus(
             "memkit's own entries and their labelled questions (MEMKIT_DATA holds no medquad.tar.gz)")
     documents = list(read_corpus("medquad"))
     if n_documents is None or n_documents >= len(documents): return documents, f"MedQuAD, {len(documents):,} answers"
-    of = {}
-    for i, d in enumerate(documents): of.setdefault(topic_key(d), []).append(i)
-    kept = []
+    of, kept = groupby(range(len(documents)), lambda i: topic_key(documents[i])), []
     for focus in random.Random(f"corpus {seed}").sample(sorted(of), len(of)):
         if len(kept) + len(of[focus]) <= n_documents: kept += of[focus]
         if len(kept) == n_documents: break

@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from fastcore.basics import groupby
 from tqdm.auto import tqdm
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #7217ef8d
@@ -69,8 +70,7 @@ def draw_items(
     seed: int = 0,
 ) -> list[ExamQuestion]:          # fewer than n where there are fewer topics with three types of question
     "Questions as MedQuAD words them, each of another topic, with two exchanges on its topic and two on others."
-    of, groups = {d.id: d for d in documents}, {}
-    for d in documents: groups.setdefault(topic_key(d), []).append(d)
+    of, groups = {d.id: d for d in documents}, groupby(documents, topic_key)
     out, rng, seen = [], np.random.default_rng(seed), set()
     for a in draw_questions(documents, "verbatim", split, seed=seed):
         others = [d for d in groups[a.focus] if d.id not in a.relevant and d.category != of[a.relevant[0]].category]

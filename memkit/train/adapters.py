@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LoraShape', 'random_layers', 'lora_config', 'lora_model', 'lora_weights', 'set_lora_weights', 'AdapterError',
-           'base_digest', 'pairs_of', 'pack', 'unpack', 'AdapterStore', 'LoadedAdapter', 'fitted', 'stacked', 'Rows',
-           'PersonalLM', 'UserLM']
+           'base_digest', 'pack', 'unpack', 'AdapterStore', 'PersonalLM', 'UserLM']
 
 # %% ../../nbs/train/03_adapters.ipynb #c26cacf1
 import json
@@ -295,12 +294,9 @@ def fitted(
 # %% ../../nbs/train/03_adapters.ipynb #6ebbbb01
 def stacked(
     rows: Sequence[LoadedAdapter | None],  # whose adapter each row of a batch gets; None: nobody's
-) -> dict[
-    str, tuple[Any, Any]
-]:  # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
+) -> dict[str, tuple[Any, Any]]:           # by matrix: A [rows, d_in, r], B [rows, r, d_out]; one row if all are alike
     "The adapters of a batch, one behind the other (ours)."
-    import torch
-    if all(row is rows[0] for row in rows): return dict(rows[0].parts) if rows[0] else {}
+    if all(row is rows[0] for row in rows): rows = rows[:1]
     out = {}
     for name in dict.fromkeys(n for row in rows if row for n in row.parts):
         some = [(i, *row.parts[name]) for i, row in enumerate(rows) if row and name in row.parts]
@@ -310,10 +306,7 @@ def stacked(
     return out
 
 # %% ../../nbs/train/03_adapters.ipynb #610fd913
-def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
-    import torch
-    x = given[0]
-    return torch.baddbmm(out, torch.bmm(x, A), B) if A.ndim == 3 else out + (x @ A) @ B
+def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any: return out + (given[0] @ A) @ B
 
 # %% ../../nbs/train/03_adapters.ipynb #77e7d424
 class Rows:
@@ -343,7 +336,7 @@ def keep_rows(
     on: Sequence[int],  # the rows that go on
 ):
     "Let the other rows go."
-    self._parts = [(m, a[on], b[on]) if a.ndim == 3 else (m, a, b) for m, a, b in self._parts]
+    self._parts = [(m, a[on], b[on]) if len(a) > 1 else (m, a, b) for m, a, b in self._parts]
 
 # %% ../../nbs/train/03_adapters.ipynb #2d819519
 class PersonalLM:

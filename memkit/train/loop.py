@@ -101,21 +101,22 @@ class _Run:
     "One training: where it stands, and its steps."
     def __init__(self, objective: Any, examples: list[TokenRow], validation: list[TokenRow], settings: TrainSettings):
         import torch
-        from accelerate import Accelerator
-        self.accelerator = Accelerator(
-            cpu=not torch.cuda.is_available(), device_placement=False, step_scheduler_with_optimizer=False
-        )
+        from accelerate import PartialState
+        self.processes = PartialState(cpu=not torch.cuda.is_available())
         # one process trains where the model stands
-        if self.accelerator.num_processes > 1: objective.to(self.accelerator.device)
+        if self.processes.num_processes > 1: objective.to(self.processes.device)
         self.objective, self.examples, self.validation, self.settings = objective, examples, validation, settings
         self.device, self.weights = next(objective.parameters()).device, trainable(objective)
-        self.steps, self.main = settings.epochs*-(-len(examples)//settings.batch), self.accelerator.is_main_process
-        self.optimizer, self.schedule = self.accelerator.prepare(*descent(self.weights.values(), settings, self.steps))
+        self.steps, self.main = settings.epochs*-(-len(examples)//settings.batch), self.processes.is_main_process
+        self.optimizer, self.schedule = descent(self.weights.values(), settings, self.steps)
         self.curve, self.best, self.since, self.resumed, self.stopped = [], (math.inf, 0, self.copy()), 0, 0, ""
 
     def copy(self) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
     def put(self, values: dict[str, Any]): self.objective.load_state_dict(values, strict=False)
-    def over_all(self, tensor: Any) -> Any: return self.accelerator.reduce(tensor.to(self.device), "sum")
+
+    def over_all(self, tensor: Any) -> Any:
+        from accelerate.utils import reduce
+        return reduce(tensor.to(self.device), "sum")
 
 # %% ../../nbs/train/02_loop.ipynb #a5b377d3
 @patch
@@ -125,12 +126,12 @@ def read(self: _Run, examples: Sequence[TokenRow], what: str, learn: bool) -> tu
     import torch
     torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
     self.objective.train(learn)
-    share = shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
+    share = shares([len(e) for e in examples], self.processes.num_processes)[self.processes.process_index]
     total = torch.zeros(2)
     with torch.set_grad_enabled(learn):
         for _, rows in readings(self.objective, [examples[i] for i in share], self.settings.room, self.device):
             loss, n = self.objective(*rows)
-            if learn: self.accelerator.backward(loss)
+            if learn: loss.backward()
             total += torch.tensor([float(loss.detach()), float(n)])
     return tuple(self.over_all(total).tolist())
 

@@ -193,9 +193,8 @@ def by_length(
     "Batches of texts of like length, the longest first (ours)."
     batches = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        full = not batches or (len(batches[-1]) + 1)*lengths[batches[-1][0]] > batch_tokens
-        if full: batches.append([i])
-        else: batches[-1].append(i)
+        if batches and (len(batches[-1]) + 1)*lengths[batches[-1][0]] <= batch_tokens: batches[-1].append(i)
+        else: batches.append([i])
     return batches
 
 # %% ../../nbs/models/04_embed.ipynb #5d5f1d35

@@ -893,8 +893,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                    'memkit/evaluate/intervals.py'),
                                            'memkit.evaluate.intervals._group_sums': ( 'evaluate/intervals.html#_group_sums',
                                                                                       'memkit/evaluate/intervals.py'),
-                                           'memkit.evaluate.intervals._ids': ( 'evaluate/intervals.html#_ids',
-                                                                               'memkit/evaluate/intervals.py'),
                                            'memkit.evaluate.intervals._parsed': ( 'evaluate/intervals.html#_parsed',
                                                                                   'memkit/evaluate/intervals.py'),
                                            'memkit.evaluate.intervals._rouge': ( 'evaluate/intervals.html#_rouge',

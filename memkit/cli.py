@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,15 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .files import stores_at, write_file
+from .models.endpoint import EndpointError
+from .models.lm import ScriptedLM, UnusableAnswer, usage, usage_line, watched
+from .models.local import load_model
+from .records import Document, new_id, to_dict
+from .turn.assistants import NO_JSON, assistants, design, open_assistant, usual_store
+from .turn.engine import Assistant, NotStored, begin_session
 
 # %% ../nbs/92_cli.ipynb #46bae695
 def _write_json(path: Path, what: Any):
-    from memkit.files import write_file
     write_file(path, json.dumps(what, ensure_ascii=False, indent=1))
 
 def cmd_demo(a: argparse.Namespace):
     "Run the demonstration; the report and the turns as JSON where asked."
-    from memkit.records import to_dict
     from memkit.demo import run_demo
     turns, one, everything = run_demo(a.html, a.model, _corpus(a))
     if a.json: _write_json(a.json, to_dict({"turns": turns, "receipts": [one, everything]}))
@@ -81,8 +87,6 @@ def said_yes(question: str) -> bool | None:   # None: nobody is there to answer
 # %% ../nbs/92_cli.ipynb #295cd3fa
 def _stores(a: argparse.Namespace) -> list[Path | str]:
     "The store that was named, or else those of the designs, as far as they are there."
-    from memkit.files import stores_at
-    from memkit.turn.assistants import assistants, design, usual_store
     if a.store: return stores_at([a.store])
     return stores_at([usual_store(design(name)) for name in ([a.assistant] if a.assistant else assistants())])
 
@@ -108,17 +112,13 @@ def _contents(path: Path | str, user: str) -> str:
 # %% ../nbs/92_cli.ipynb #9ee02bf2
 def _for_forgetting(path: Path | str, name: str | None = None):  # an Assistant
     "An assistant over a store, without loading a language model or a corpus; its design only where it was named."
-    from memkit.models.lm import ScriptedLM
     from memkit.store.store import MemoryStore
-    from memkit.turn.engine import Assistant
     if name and name != "hybrid": return _without_corpus(name, path, ScriptedLM([]))
     bot = Assistant(MemoryStore(path), ScriptedLM([]))
     bot._own_store = True
     return bot
 
 def _without_corpus(name: str, path: Path | str | None, model, embedder: str = "minilm", prompted: bool = False):
-    from memkit.records import Document
-    from memkit.turn.assistants import open_assistant
     if name != "hybrid": return open_assistant(name, store=path, model=model, embedder=embedder, prompted=prompted)
     from memkit.hybrid import open_chatbot
     nothing = [Document(id="none", text="nothing")]
@@ -138,8 +138,6 @@ def export_of(
 ) -> dict[str, Any]:   # as JSON has it
     """All that a store keeps of one user: what they said, what was made of it, and each change. What MARK shares with
     others isn't theirs alone, and isn't in it. Raises `FileNotFoundError` where there is no store."""
-    from memkit.files import stores_at
-    from memkit.records import to_dict
     from memkit.store.jobs import jobs
     stores_at([path])
     with _for_forgetting(path) as bot:
@@ -229,10 +227,8 @@ def _ready(a: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, Any]:
     "What an experiment's function is called with."
     how = {k: v for k, v in given.items() if k not in ("add", "amazon", "pairs")}
     if a.prompted and a.model == "embedded":
-        from memkit.turn.assistants import NO_JSON
         raise ValueError(NO_JSON)
     if EXPERIMENTS[a.name].loads:
-        from memkit.models.local import load_model
         how["model"] = load_model(a.model)
     if a.amazon:
         from memkit.maprec.ratings import load_amazon
@@ -329,8 +325,6 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
 # %% ../nbs/92_cli.ipynb #223726c4
 def _new_session(bot, user: str) -> str:
     "Begin a session, and say what reading the old one cost."
-    from memkit.models.lm import usage, usage_line, watched
-    from memkit.turn.engine import begin_session
     with watched(threads=True) as asked: said = begin_session(bot, user)
     return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
 
@@ -346,9 +340,6 @@ class Pieces:
 # %% ../nbs/92_cli.ipynb #18891cd6
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
-    from memkit.models.lm import UnusableAnswer
-    from memkit.models.endpoint import EndpointError
-    from memkit.records import new_id
     user = a.user or new_id("u")
     print("Loading the models …", flush=True)
     with _assistant(a) as bot:      # closing it reads the last conversation, where a design learns from those
@@ -367,7 +358,6 @@ def cmd_chat(a: argparse.Namespace):
 # %% ../nbs/92_cli.ipynb #4e01331a
 def unread(bot, user: str) -> str:   # '' where there is nothing
     "One line on memories of this user in the store that the design doesn't use, such as another design's."
-    from collections import Counter
     own = {m.id for m in bot.memories(user)}
     more = Counter(m.kind for m in bot.store.list(user) if m.id not in own)
     if not more: return ""
@@ -377,7 +367,6 @@ def unread(bot, user: str) -> str:   # '' where there is nothing
 # %% ../nbs/92_cli.ipynb #dbcf0f28
 def _ask_consent(bot, user: str, given: bool):
     "Say whether the user is remembered, and ask where the assistant asks for it."
-    from memkit.turn.engine import NotStored
     warnings.simplefilter("ignore", NotStored)      # it is said here
     if bot.has_consent(user): return None if bot.settings.consent else print(REMEMBERS)
     if given or sys.stdin and sys.stdin.isatty() and said_yes("May I remember this conversation?"): bot.consent(user)
@@ -546,7 +535,6 @@ _COMMANDS = {   # what it does, and its options; the function is cmd_ and the na
 # %% ../nbs/92_cli.ipynb #66add8af
 def _add(c, options: Mapping[str, Any]):
     "Add options to a command; `exactly one` and `at most one` name groups of them."
-    from memkit.turn.assistants import assistants
     for name, how in options.items():
         if name == "--assistant":
             names, (what, default) = list(assistants()) or ["hybrid"], how
@@ -593,7 +581,6 @@ def main(
     except BrokenPipeError: return 0
     except Exception as e:
         if a.debug: raise
-        from memkit.models.endpoint import EndpointError
         from memkit.store.schema import StoreError
         if isinstance(e, (ValueError, LookupError, OSError, ModuleNotFoundError, EndpointError, StoreError)):
             return _fail(in_own_words(e), 2)

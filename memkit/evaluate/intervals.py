@@ -12,8 +12,7 @@ __all__ = ['LEVEL', 'MEASURES', 'BERT_ENCODER', 'BERT', 'BERT_TOKENS', 'METHOD',
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite, sqrt
-from statistics import NormalDist
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -116,14 +115,14 @@ def share(
     hits: int,           # 0..n
     n: int,              # 1 or more
 ) -> Interval:
-    """A share with its Wilson score interval (Wilson 1927), for counts of yes and no.
+    """A share with its Wilson score interval (Wilson 1927; by scipy), for counts of yes and no.
 
     centre (p + z²/2n)/(1 + z²/n), half width z·sqrt(p(1-p)/n + z²/4n²)/(1 + z²/n)
 """
+    from scipy.stats import binomtest
     if n < 1 or not 0 <= hits <= n: raise ValueError(f"hits must lie in 0..n and n be 1 or more, got {hits} of {n}")
-    p, z = hits/n, NormalDist().inv_cdf((1 + LEVEL)/2)
-    centre, half = (p + z*z/(2*n))/(1 + z*z/n), z*sqrt(p*(1 - p)/n + z*z/(4*n*n))/(1 + z*z/n)
-    return Interval(p, min(p, max(0., centre - half)), max(p, min(1., centre + half)), n)
+    ends = binomtest(int(hits), int(n)).proportion_ci(LEVEL, "wilson")
+    return Interval(hits/n, float(ends.low), float(ends.high), n)
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #15b416d2
 def judged(
@@ -132,20 +131,16 @@ def judged(
 ) -> dict[str, int]:                                # grade by id
     """Relevant ids as grades, 1 where none are given. Raises `ValueError` unless one is above 0: with nothing
     to find, recall means nothing."""
-    grades = dict(relevant) if isinstance(relevant, Mapping) else dict.fromkeys(_ids(relevant, what), 1)
-    if wrong := [g for g in grades.values() if g != int(g) or g < 0]:
-        raise ValueError(f"grades must be whole numbers, 0 or more; {what} has {wrong[0]}")
+    grades = dict(relevant) if isinstance(relevant, Mapping) else dict.fromkeys(relevant, 1)
+    if not all(g == int(g) >= 0 for g in grades.values()):
+        raise ValueError(f"grades must be whole numbers, 0 or more; {what} has {', '.join(map(str, grades.values()))}")
     if not any(grades.values()):
         raise ValueError(f"{what} has no relevant document; leave it out, since nothing can be found for it")
     return {d: int(g) for d, g in grades.items()}
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #270329d3
-def _ids(ids: Collection[str], what: str) -> Collection[str]:
-    if isinstance(ids, str): raise TypeError(f"the ids of {what} must be a list; got one string, write [{ids!r}]")
-    return ids
-
 def _as_run(ranking: Sequence[str], what: str) -> dict[str, float]:
-    if len(set(_ids(ranking, what))) != len(ranking):
+    if len(set(ranking)) != len(ranking):
         raise ValueError(f"the ranking of {what} names a document twice; each may stand in it once")
     return {d: float(-r) for r, d in enumerate(ranking)}
 
@@ -174,11 +169,12 @@ def rank_scores(
     from ir_measures import iter_calc
     if len(rankings) != len(relevant):
         raise ValueError(f"got {len(rankings)} rankings for {len(relevant)} queries; give one for each")
-    measures = [measures] if isinstance(measures, str) else measures
-    names = {_parsed(m): m for m in measures}
+    if any(isinstance(ids, str) for ids in (*rankings, *relevant)):
+        raise TypeError("the ids of a query must be a list; got one string, write [id]")
+    names = {_parsed(m): m for m in ([measures] if isinstance(measures, str) else measures)}
     qrels = {str(i): judged(r, f"query {i}") for i, r in enumerate(relevant)}
     run = {str(i): _as_run(r, f"query {i}") for i, r in enumerate(rankings)}
-    out = {m: np.zeros(len(run)) for m in measures}
+    out = {m: np.zeros(len(run)) for m in names.values()}
     for found in iter_calc(list(names), qrels, run) if run else ():
         out[names[found.measure]][int(found.query_id)] = found.value
     return out

@@ -322,11 +322,11 @@ def judge_agreement(
     if len(human) != len(judge):
         raise ValueError(f"got {len(human)} human and {len(judge)} automatic verdicts; give both for the same pairs")
     check_verdicts((*human, *judge))
-    both = [(VERDICTS[h], VERDICTS[j]) for h, j in zip(human, judge) if h is not None and j is not None]
+    both = [(VERDICTS[h], VERDICTS[j]) for h, j in zip(human, judge) if h and j]
     if not both: return JudgeAgreement(None, None, 0)
     h, j = np.array(both, float).T
-    varies = h.std() > 0 and j.std() > 0
-    return JudgeAgreement(float(np.corrcoef(h, j)[0, 1]) if varies else None, float((h == j).mean()), len(both))
+    pearson = float(np.corrcoef(h, j)[0, 1]) if h.std() and j.std() else None
+    return JudgeAgreement(pearson, float((h == j).mean()), len(both))
 
 # %% ../../nbs/evaluate/02_judge.ipynb #6152b516
 def blind_order(
@@ -351,10 +351,11 @@ def json_lines(
     path, out = Path(path), []
     for i, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.exists() else (), 1):
         if not line: continue
-        try: out.append({k: json.loads(line)[k] for k in keys} | json.loads(line))
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"{path.name}, line {i}: expected JSON with {', '.join(keys)}; got {line[:60]!r}") from None
+        try:
+            row = json.loads(line)
+            out.append({k: row[k] for k in keys} | row)
+        except (ValueError, KeyError, TypeError): raise ValueError(
+            f"{path.name}, line {i}: expected JSON with {', '.join(keys)}; got {line[:60]!r}") from None
     return out
 
 # %% ../../nbs/evaluate/02_judge.ipynb #d6af60ee
@@ -374,8 +375,9 @@ def load_ratings(
     rater: str = "",
 ) -> dict[str, str]:  # pair -> verdict; what was taken back is gone
     "The ratings of one rater; raises `ValueError` for a line that can't be read."
-    rows = [r for r in json_lines(path, ("rater", "pair", "verdict")) if r["rater"] == rater]
-    return {r["pair"]: r["verdict"] for r in {r["pair"]: r for r in rows}.values() if r["verdict"] in VERDICTS}
+    rows = json_lines(path, ("rater", "pair", "verdict"))
+    last = {r["pair"]: r["verdict"] for r in rows if r["rater"] == rater}
+    return {pair: verdict for pair, verdict in last.items() if verdict in VERDICTS}
 
 # %% ../../nbs/evaluate/02_judge.ipynb #f3e73d77
 def save_rating(
@@ -417,7 +419,8 @@ def rate(
     if choice not in ("first", "tie", "second"): raise ValueError(f"choose first, tie or second; got {choice!r}")
     if self.current is None: raise ValueError("every pair is rated")
     pair, swapped = self.current
-    verdict = "tie" if choice == "tie" else "win" if (choice == "first") != swapped else "lose"
+    best = "second" if swapped else "first"      # the place of `a`
+    verdict = {"tie": "tie", best: "win"}.get(choice, "lose")
     save_rating(self.path, pair.id, verdict, self.rater)
     self.ratings[pair.id] = verdict
     self._last.append(pair.id)
@@ -583,9 +586,9 @@ class Quality:
     open: int               # forms without a total, or no form at all
 
     def __str__(self):
-        shown = lambda v: "not measured" if v is None else f"{v} (n = {v.n})"
-        return (f"quality of 6: {shown(self.total)}; paper {PAPER['total']}\n"
-                f"safe: {shown(self.safe)}; paper {PAPER['safe']:.0%}\nopen forms: {self.open}")
+        total, safe = (f"{v} (n = {v.n})" if v else "not measured" for v in (self.total, self.safe))
+        return (f"quality of 6: {total}; paper {PAPER['total']}\nsafe: {safe}; paper {PAPER['safe']:.0%}\n"
+                f"open forms: {self.open}")
 
 # %% ../../nbs/evaluate/02_judge.ipynb #baecaf58
 def quality(

@@ -303,17 +303,27 @@ def labelled_sentences(
             for r in own_rows("faithfulness.jsonl") if split in (None, r["split"])]
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #04155c96
+def _agreed(said: Sequence[bool], truth: Sequence[bool]) -> np.ndarray:   # [n, 5]
+    "Of each item: both say yes, the first, the second, both say the same, and 1."
+    said, truth = np.asarray(said, bool), np.asarray(truth, bool)
+    if len(said) != len(truth) or not len(said):
+        raise ValueError(f"need as many labels on both sides, at least one; got {len(said)} and {len(truth)}")
+    return np.stack([said & truth, said, truth, said == truth, np.ones_like(said)], 1).astype(float)
+
+def _figures(counts: np.ndarray) -> dict[str, np.ndarray]:   # sums of `_agreed`, [..., 5]
+    hits, called, there, same, n = counts.T
+    chance = (called*there + (n - called)*(n - there))/n**2
+    with np.errstate(invalid="ignore"):      # nothing called, nothing there: nan
+        return {"precision": hits/called, "recall": hits/there, "f1": 2*hits/np.maximum(1, called + there),
+                "kappa": np.where(chance < 1, (same/n - chance)/(1 - chance), 1.)}
+
 def kappa(
     a: Sequence[bool],
     b: Sequence[bool],  # of the same items
 ) -> float:             # -1..1
     """Agreement beyond chance (Cohen 1960); 1 where both say the same of all. Raises `ValueError` for lists that don't
     fit."""
-    a, b = np.asarray(a, bool), np.asarray(b, bool)
-    if len(a) != len(b) or not len(a):
-        raise ValueError(f"kappa needs as many labels on both sides, at least one; got {len(a)} and {len(b)}")
-    chance = a.mean()*b.mean() + (1 - a.mean())*(1 - b.mean())
-    return float(((a == b).mean() - chance)/(1 - chance)) if chance < 1 else 1.
+    return float(_figures(_agreed(a, b).sum(0))["kappa"])
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #e9754e71
 METHOD = (f"supported: one shown sentence holds {IN_ORDER:.0%} of its content words in order, "
@@ -344,12 +354,6 @@ def faithfulness(
     verdicts = supported(claims(answer), sources)
     return sum(verdicts)/len(verdicts) if verdicts else None
 
-# %% ../../nbs/evaluate/01_intervals.ipynb #9cc5efbf
-def _figures(said: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    hits, called, there = (float(v.sum()) for v in (said & truth, said, truth))
-    return {"precision": hits/called if called else np.nan, "recall": hits/there if there else np.nan,
-            "f1": 2*hits/max(1, called + there), "kappa": kappa(said, truth)}
-
 # %% ../../nbs/evaluate/01_intervals.ipynb #46d08eac
 def agreement(
     said: Sequence[bool],                        # verdicts of a method
@@ -359,16 +363,9 @@ def agreement(
 ) -> dict[str, Interval]:                        # precision, recall, f1, kappa
     """How a method agrees with labels, with bootstrap 95 % intervals over groups. A figure that can't be had
     (nothing called supported) is nan. Raises `ValueError` for lists that don't fit."""
-    said, truth = np.asarray(said, bool), np.asarray(truth, bool)
-    groups = list(range(len(truth)) if groups is None else groups)
-    if not len(said) == len(truth) == len(groups) or not groups:
-        raise ValueError("need as many verdicts, labels and groups, at least one; "
-                         f"got {len(said)}, {len(truth)}, {len(groups)}")
-    members = [np.flatnonzero([g == k for g in groups]) for k in dict.fromkeys(groups)]
-    rng, drawn = np.random.default_rng(0), []
-    for _ in range(resamples):
-        i = np.concatenate([members[j] for j in rng.integers(0, len(members), len(members))])
-        drawn.append(_figures(said[i], truth[i]))
     import pandas as pd
-    ends = pd.DataFrame(drawn).quantile([.025, .975])
-    return {k: Interval(v, *ends[k].tolist(), len(truth)) for k, v in _figures(said, truth).items()}
+    counts = _agreed(said, truth)
+    sums = np.stack([_group_sums(column, groups)[0] for column in counts.T], 1)
+    draws = np.random.default_rng(0).integers(0, len(sums), (resamples, len(sums)))
+    ends = pd.DataFrame(_figures(sums[draws].sum(1))).quantile([.025, .975])
+    return {k: Interval(float(v), *ends[k].tolist(), len(counts)) for k, v in _figures(counts.sum(0)).items()}

@@ -388,19 +388,19 @@ def _client(endpoint: "ChatEndpoint"):
 
 # %% ../../nbs/models/03_endpoint.ipynb #e73a1a3e
 async def _answers(endpoint: "ChatEndpoint", asked: list[tuple[dict, int]], put: Callable | None = None) -> list:
+    "All replies; the first failure ends the others and is raised."
     gate = asyncio.Semaphore(endpoint.concurrency)
-    async with _client(endpoint) as client:
-        async def one(body, cost):
+    async def one(i: int, body: dict, cost: int) -> ServerReply:
+        try:
             async with gate: return await _answer(client, endpoint, body, cost, put)
-        tasks = [asyncio.create_task(one(*request)) for request in asked]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for t in tasks: t.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for i, e in enumerate(outcomes):
-        if isinstance(e, EndpointError) and len(asked) > 1:
-            raise type(e)(f"conversation {i}: {e}", e.status, e.tries)
-        if isinstance(e, Exception): raise e
-    return outcomes
+        except EndpointError as e:
+            if len(asked) > 1: e.args = (f"conversation {i}: {e}",)
+            raise
+    try:
+        async with _client(endpoint) as client, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(i, *request)) for i, request in enumerate(asked)]
+    except ExceptionGroup as failed: raise failed.exceptions[0] from None
+    return [t.result() for t in tasks]
 
 # %% ../../nbs/models/03_endpoint.ipynb #583e6749
 class ChatEndpoint:

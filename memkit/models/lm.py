@@ -6,7 +6,7 @@
 __all__ = ['Reply', 'LanguageModel', 'StreamingModel', 'LabelScorer', 'check_request', 'check_max_tokens', 'cut_at_stop',
            'without_thoughts', 'certain_text', 'ScriptedLM', 'check_language_model', 'check_stream',
            'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'count_call', 'usage', 'usage_line', 'ask',
-           'schema_of', 'UnusableAnswer', 'sent_back', 'ask_json']
+           'schema_of', 'UnusableAnswer', 'ask_json']
 
 # %% ../../nbs/models/01_lm.ipynb #7a80aa9e
 import math
@@ -469,7 +469,7 @@ def _strict(schema: Any) -> Any:
 class UnusableAnswer(RuntimeError):
     "A model's answer was unusable, at first and when asked again (ours)."
 
-def sent_back(
+def _sent_back(
     reply: Reply,
     problem: str,
 ) -> list[Message]:   # to go on with after the question
@@ -496,7 +496,7 @@ def ask_json(
         except ValueError as e: raise error(f"it can't be asked: {e}") from e
         try: return read(reply.text)
         except ValueError as e: problem = str(e)
-        asked = [*messages, *sent_back(reply, problem)]
+        asked = [*messages, *_sent_back(reply, problem)]
     cut = "" if reply.finished else (f"; the answer was cut after {reply.answer_tokens} tokens, "
                                      "so try a larger max_tokens")
     raise error(f"{problem} (an answer of {len(reply.text)} characters){cut}")

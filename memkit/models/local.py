@@ -6,7 +6,7 @@
 __all__ = ['PLAIN_STOP', 'convert_gguf', 'embedded_folder', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse',
            'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'load_part', 'load_causal', 'pad_left',
            'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'withheld',
-           'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs',
+           'end_tokens', 'answer_text', 'common_length', 'split_labels', 'score_rows', 'token_log_probs',
            'EmbeddedTokenizer', 'LocalLM', 'load_model']
 
 # %% ../../nbs/models/02_local.ipynb #048efa43
@@ -338,7 +338,7 @@ def answer_text(
     return certain_text(_decoded(tokenizer, draft), stop, final)
 
 # %% ../../nbs/models/02_local.ipynb #67309cec
-def ends_at(
+def _ends_at(
     tokenizer: Any,
     eos: set[int],
     stop: Sequence[str],
@@ -554,7 +554,7 @@ def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0., model=None)
     own, tokenizer = self.load()
     model = own if model is None else model
     pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
-    ends = ends_at(tokenizer, end_tokens(model, tokenizer), stop)
+    ends = _ends_at(tokenizer, end_tokens(model, tokenizer), stop)
     return write_tokens(model, drafts, pad_token(tokenizer), pick, ends)
 
 @patch

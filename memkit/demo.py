@@ -7,7 +7,6 @@ __all__ = ['ASKS', 'WIDTH', 'wrapped', 'describe_turn', 'describe_memories', 'ru
 
 # %% ../nbs/91_demo.ipynb #35e541e2
 import platform
-import shutil
 import tempfile
 import textwrap
 import time
@@ -48,29 +47,17 @@ WIDTH = 100
 
 def wrapped(text: str, first: str = "") -> str:
     "`text` in lines of at most 100 characters, after `first`; its own line breaks stay."
-    rest = " "*len(first)
-    def fill(line: str, before: str) -> str:
-        return textwrap.fill(line, WIDTH, initial_indent=before, subsequent_indent=rest)
-    head, *lines = text.splitlines() or [""]
-    return "\n".join([fill(head, first), *(fill(line, rest) for line in lines)])
+    margin = " "*len(first)
+    lines = [textwrap.fill(line, WIDTH, initial_indent=margin, subsequent_indent=margin) for line in text.splitlines()]
+    return first + "\n".join(lines)[len(first):]
 
 # %% ../nbs/91_demo.ipynb #426b9c5f
-def _budget_line(
-    turn: Turn,
-) -> str:
+def _prompt_line(turn: Turn) -> str:
     "Where the tokens of the prompt went, and what didn't fit."
     from memkit.widgets.draw.pictures import cuts, groups
     parts = " + ".join(f"{name} {sum(s.tokens for s in of)}" for name, of in groups(turn).items())
     away = len(cuts(turn))
     return f"{parts} = {turn.prompt_tokens} of {turn.budget} tokens" + (f"; {away} did not fit" if away else "")
-
-# %% ../nbs/91_demo.ipynb #7bebb514
-def _seconds_line(
-    turn: Turn,
-) -> str:
-    "The turn's time and that of its longest steps."
-    steps = sorted(((s, n) for n, s in turn.seconds.items() if n != "total"), reverse=True)[:3]
-    return f"{turn.seconds['total']:.1f} s ({', '.join(f'{n} {s:.2f}' for s, n in steps)})"
 
 # %% ../nbs/91_demo.ipynb #e853ce1d
 def describe_turn(
@@ -78,31 +65,29 @@ def describe_turn(
     answered: bool = True,   # False: the answer was printed as it came, so only how it was made is told
 ) -> str:
     "A turn as the terminal shows it."
-    said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""] if answered else []
-    how = _with_a_model(turn) if turn.extra.get("answer", {}).get("way", "both") == "both" else _without_a_model(turn)
-    if "usage" in turn.extra: how.append(wrapped(f"cost: {usage_line(turn.extra['usage'])}", "      "))
-    return "\n".join([*said, *how, f"      time: {_seconds_line(turn)}"])
-
-# %% ../nbs/91_demo.ipynb #5a7a6df1
-def _without_a_model(turn: Turn) -> list[str]:
-    "How an answer was made that no language model wrote."
     from memkit.widgets.draw.pictures import answered_by
-    return [wrapped(f"no language model: {answered_by(turn)}", "      ")]
+    said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""] if answered else []
+    by = turn.extra.get("answer", {}).get("way", "both")
+    how = _with_a_model(turn) if by == "both" else [wrapped(f"no language model: {answered_by(turn)}", "      ")]
+    if "usage" in turn.extra: how.append(wrapped(f"cost: {usage_line(turn.extra['usage'])}", "      "))
+    total, *longest = sorted(((s, n) for n, s in turn.seconds.items()), reverse=True)[:4]
+    return "\n".join([*said, *how, f"      time: {total[0]:.1f} s ({', '.join(f'{n} {s:.2f}' for s, n in longest)})"])
 
 # %% ../nbs/91_demo.ipynb #8b0859a5
 def _with_a_model(turn: Turn) -> list[str]:
     "What a language model was shown, and what of its draft was struck."
     struck = [c for c in turn.extra.get("checked", ()) if not c["supported"]]
-    def near(h) -> str: return f"cosine {h.parts['cosine']:.2f}" if "cosine" in h.parts else f"score {h.score:.2f}"
     lines = [wrapped(f"{h.item.title} ({h.item.source})", f"      [{i}] ") for i, h in enumerate(turn.documents, 1)]
-    lines += [wrapped(f"{h.item.at:%-d %B}: {h.item.meta.get('question', h.item.text)} ({near(h)})", f"      [M{i}] ")
-              for i, h in enumerate(turn.recalled, 1)]
+    for i, h in enumerate(turn.recalled, 1):
+        near = f"cosine {h.parts['cosine']:.2f}" if "cosine" in h.parts else f"score {h.score:.2f}"
+        text = h.item.meta.get("question", h.item.text)
+        lines.append(wrapped(f"{h.item.at:%-d %B}: {text} ({near})", f"      [M{i}] "))
     if not turn.recalled: lines.append("      no memory recalled")
     if turn.fallback: lines.append(wrapped(turn.fallback, "      fallback: "))
     if struck:
         told = f"{len(struck)} sentence{'s'*(len(struck) > 1)} of the model's draft; the first: "
         lines.append(wrapped(f"{told}“{struck[0]['text']}” ({struck[0]['reason']})", "      struck: "))
-    return [*lines, f"      prompt: {_budget_line(turn)}"]
+    return [*lines, f"      prompt: {_prompt_line(turn)}"]
 
 # %% ../nbs/91_demo.ipynb #feac12a9
 def describe_memories(
@@ -121,65 +106,55 @@ def run_demo(
     say: Callable[[str], None] = print,
 ) -> tuple[list[Turn], Receipt, Receipt]:     # the turns, the deletion of one memory, the deletion of all
     "The whole demonstration, in a store of its own that is removed at the end. Raises what the parts raise."
-    start, now, folder = time.perf_counter(), utc_now(), Path(tempfile.mkdtemp(prefix="memkit-demo-"))
-    today = [now]
-    try:
+    start, today, user = time.perf_counter(), [utc_now()], new_id("u")
+    with tempfile.TemporaryDirectory(prefix="memkit-demo-") as folder:
         say("Loading the corpus and the models; the first run converts them once …")
-        bot = open_chatbot(folder/"memories.sqlite3", corpus, model, clock=lambda: today[0])
+        bot = open_chatbot(Path(folder)/"memories.sqlite3", corpus, model, clock=lambda: today[0])
         bot.warm_up()
         say(f"{len(bot.retriever):,} documents, {bot.model.name}, {time.perf_counter() - start:.1f} s.\n")
-        user = new_id("u")
-        turns = _converse(bot, user, today, now, say)
-        receipts = _review(bot, user, say)
-        if html: _write_html(Path(html), turns, receipts, bot, say)
+        turns = _converse(bot, user, today, say)
+        memories = bot.memories(user)
+        receipts = _review(bot, user, memories, say)
+        if html: say(f"The report with pictures: {_report(html, turns, receipts, memories, bot).resolve()}")
         bot.store.close()
-        say(f"Done in {time.perf_counter() - start:.0f} s.")
-        return turns, *receipts[0]
-    finally: shutil.rmtree(folder, ignore_errors=True)
+    say(f"Done in {time.perf_counter() - start:.0f} s.")
+    return turns, *receipts
 
 # %% ../nbs/91_demo.ipynb #b36abda4
-def _converse(
-    bot: HybridChatbot, user: str, today: list[datetime], now: datetime, say: Callable[[str], None]
-) -> list[Turn]:
-    turns, last = [], ASKS[-1].day
+def _converse(bot: HybridChatbot, user: str, today: list[datetime], say: Callable[[str], None]) -> list[Turn]:
+    "Ask the questions, each on its day; today is the last one."
+    turns, now, day = [], today[0], None
     bot.consent(user)
-    for i, ask in enumerate(ASKS):
-        today[0] = now - timedelta(days=last - ask.day)
-        if i == 0 or ask.day != ASKS[i - 1].day:
+    for ask in ASKS:
+        today[0] = now - timedelta(days=ASKS[-1].day - ask.day)
+        if ask.day != day:
             bot.new_session(user)
-            note = " (the calendar is simulated)" if i == 0 else ""
+            note = " (the calendar is simulated)" if day is None else ""
             say(f"━━ Session of {today[0]:%-d %B %Y}{note} {'━'*40}")
         turns.append(bot.chat(user, ask.text))
         say(wrapped(f"To see here: {ask.shows}.", "\n") + "\n\n" + describe_turn(turns[-1]) + "\n")
+        day = ask.day
     return turns
 
 # %% ../nbs/91_demo.ipynb #4a4a5a7a
 def _review(
-    bot: HybridChatbot, user: str, say: Callable[[str], None]
-) -> tuple[tuple[Receipt, Receipt], list[Memory]]:
-    memories = bot.memories(user)
+    bot: HybridChatbot, user: str, memories: Sequence[Memory], say: Callable[[str], None]) -> tuple[Receipt, Receipt]:
+    "Show what is remembered, forget one memory, and then everything."
     say("━━ What is remembered, and taking it back " + "━"*40 + f"\n\n{describe_memories(memories)}\n")
     one = bot.forget(user, [memories[0].id])
     say(wrapped(f"forget {memories[0].id}: {one}", "  "))
     everything = bot.withdraw(user)
     say(wrapped(f"forget everything, the consent too: {everything}", "  ") + "\n")
-    return (one, everything), memories
+    return one, everything
 
 # %% ../nbs/91_demo.ipynb #7bbe980a
-def _write_html(path: Path, turns: Sequence[Turn], receipts, bot: HybridChatbot, say: Callable[[str], None]):
+def _report(
+    path: str | Path, turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory], bot: HybridChatbot,
+) -> Path:
     from memkit.widgets.draw.pictures import write_report
-    (one, everything), memories = receipts
-    made = {
-        "model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,
-        "memkit": version("memkit"), "python": platform.python_version()}
-    write_report(
-        path,
-        turns,
-        [one, everything],
-        "A conversation with the hybrid medical chatbot",
+    made = {"model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,
+            "memkit": version("memkit"), "python": platform.python_version()}
+    return write_report(
+        path, turns, receipts, "A conversation with the hybrid medical chatbot",
         "Two sessions, a week apart on a simulated calendar; the answers are the model's and the documents' own.\n\n"
-        "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.",
-        made,
-        memories,
-    )
-    say(f"The report with pictures: {path.resolve()}")
+        "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.", made, memories)

@@ -4248,8 +4248,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.models.embed._ClsEncoder': ('models/embed.html#_clsencoder', 'memkit/models/embed.py'),
                                      'memkit.models.embed._ClsEncoder.__init__': ( 'models/embed.html#_clsencoder.__init__',
                                                                                    'memkit/models/embed.py'),
-                                     'memkit.models.embed._ClsEncoder._load': ( 'models/embed.html#_clsencoder._load',
-                                                                                'memkit/models/embed.py'),
                                      'memkit.models.embed._ClsEncoder.vectors': ( 'models/embed.html#_clsencoder.vectors',
                                                                                   'memkit/models/embed.py'),
                                      'memkit.models.embed._alike': ('models/embed.html#_alike', 'memkit/models/embed.py'),

@@ -6,16 +6,15 @@
 __all__ = ['PARTS', 'StreamSettings', 'GenerativeAgents']
 
 # %% ../nbs/03_generative_agents.ipynb #891e75de
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from fastcore.basics import patch
 
 from .models.lm import ask
 from .models.embed import Embedder
-from .reading.notes import Round
+from .reading.notes import Round, take_notes
 from .records import Change, Hit, Memory, Message, Turn, utc_now
-from .reading.notes import take_notes
 from .search.fusion import stretched
 from .turn.assistants import Parts
 from .turn.engine import Assistant
@@ -104,19 +103,15 @@ _INSIGHT = "What high-level insight about the user can you infer from these stat
 @patch
 def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
     "An insight from the latest memories, which cites its evidence (§4.2)."
-    lately = [m for m in self.store.list(turn.user, "observation")[-100:]]
-    about = max(lately, key=_importance_of)
-    asked = Turn(id=turn.id, user=turn.user, session=turn.session, at=turn.at, text=about.text, query=about.text)
-    evidence = [h.item for h in self.recall(asked, self.settings.evidence)]
+    about = max(self.store.list(turn.user, "observation")[-100:], key=_importance_of)
+    evidence = [h.item for h in self.recall(replace(turn, query=about.text), self.settings.evidence)]
     text = "The user said: " + " ".join(m.text for m in sorted(evidence, key=lambda m: m.id))
     if self.settings.prompted and not turn.work.get("offline"):
         said = "\n".join(f"{i}. {m.text}" for i, m in enumerate(evidence, 1))
-        asked = [Message(role="user", text=f"{said}\n\n{_INSIGHT}")]
-        text = ask(self.model, asked, 60, "reflection").text.strip() or text
-    turns = dict.fromkeys(t for m in evidence for t in m.turns)
-    importance = max(map(_importance_of, evidence))
-    return [self.note(turn, "reflection", text, self.embedder.embed([text])[0], importance,
-                      turns, [m.id for m in evidence])]
+        question = [Message(role="user", text=f"{said}\n\n{_INSIGHT}")]
+        text = ask(self.model, question, 60, "reflection").text.strip() or text
+    return [self.note(turn, "reflection", text, self.embedder.embed([text])[0], max(map(_importance_of, evidence)),
+                      dict.fromkeys(t for m in evidence for t in m.turns), [m.id for m in evidence])]
 
 # %% ../nbs/03_generative_agents.ipynb #5776b43f
 @patch

@@ -27,8 +27,7 @@ from ..models.lm import LanguageModel, Reply, UnusableAnswer, ask_json
 from ..reading.validation import read_answer
 from ..records import Message, check_text
 from ..search.bm25 import STOP_WORDS, singular, tokenize
-from ..search.documents import split_sentences
-from ..search.documents import content_stems, numbers
+from ..search.documents import content_stems, numbers, split_sentences
 
 # %% ../../nbs/evaluate/03_coverage.ipynb #b9def34f
 _ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?"""

@@ -20,8 +20,7 @@ import numpy as np
 from ..files import own_rows
 from ..models.embed import by_length, pad_right
 from ..reading.labels import tokenizer
-from ..search.documents import split_sentences
-from ..search.documents import IN_ORDER, best_support
+from ..search.documents import IN_ORDER, best_support, split_sentences
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #bb27cc52
 @dataclass(frozen=True)

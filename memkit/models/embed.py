@@ -316,9 +316,8 @@ def check_embedder(
         assert e.embed([], kind).shape == (0, e.dim), "[0, dim] for no texts"
     assert other.name == e.name and _alike(e.embed(_SAMPLES), other.embed(_SAMPLES)), "equal names mean equal vectors"
     for bad, kind, error in (
-        (["ok", "a\0b"], "query", ValueError), (["\ud83d"], "document", ValueError), ([" \n"], "query", ValueError),
-        (["ok"], "poem", ValueError), ("one string", "query", TypeError)
-    ):
+            (["ok", "a\0b"], "query", ValueError), (["\ud83d"], "document", ValueError), ([" \n"], "query", ValueError),
+            (["ok"], "poem", ValueError), ("one string", "query", TypeError)):
         try: e.embed(bad, kind)
         except error: continue
         raise AssertionError(f"an embedder must refuse {bad!r} as {kind} with {error.__name__}")
@@ -353,19 +352,16 @@ class _ClsEncoder:
 
 # %% ../../nbs/models/04_embed.ipynb #1cf2c43c
 @patch
-def _load(self: _ClsEncoder) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval().to(device)
-    return AutoTokenizer.from_pretrained(str(self.folder)), model
-
-@patch
 def vectors(self: _ClsEncoder, texts: list[tuple[str, ...]]) -> np.ndarray:
     import torch
+    from transformers import AutoModel, AutoTokenizer
     out = np.empty((len(texts), self.dim), dtype=np.float32)
     with self._lock, torch.inference_mode():   # a fast tokenizer of transformers may not be used by two threads at once
-        tokenizer, model = self._loaded = self._loaded or self._load()
+        if not self._loaded:
+            with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval()
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            self._loaded = AutoTokenizer.from_pretrained(str(self.folder)), model.to(device)
+        tokenizer, model = self._loaded
         rows = [tokenizer(*parts, truncation=True, max_length=self.max_tokens) for parts in texts]
         for batch in by_length([len(r["input_ids"]) for r in rows]):
             inputs = tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(model.device)

@@ -115,25 +115,20 @@ def model_folder(
 ) -> Path:
     """Where a model's files are on this machine, fetched if they aren't and there is a network (ours). Raises
     `FileNotFoundError`, which says what to do."""
-    folder = Path(name).expanduser()
-    if str(name) and folder.is_dir(): return folder
-    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(name)):
-        raise FileNotFoundError(f"no folder {str(name)!r}, and it can't be the name of a model on the hub")
+    name, folder = str(name), Path(name).expanduser()
+    if name and folder.is_dir(): return folder
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+        raise FileNotFoundError(f"there is no folder {name}, and it can't be the name of a model on the hub")
     from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
-    if isinstance(config := try_to_load_from_cache(str(name), "config.json"), str): return Path(config).parent
+    if isinstance(config := try_to_load_from_cache(name, "config.json"), str): return Path(config).parent
     try:
-        HfApi().model_info(str(name), timeout=10)
-        return Path(
-            snapshot_download(
-                str(name), ignore_patterns=["*.onnx", "*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*"]
-            )
-        )
+        HfApi().model_info(name, timeout=10)
+        return Path(snapshot_download(
+            name, ignore_patterns=["*.onnx", "*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*"]))
     except Exception as e:
         raise FileNotFoundError(
-            f"the model {str(name)!r} is neither a folder here nor in the hub's cache, and the hub didn't give it "
-            f"({type(e).__name__}); "
-            f"fetch it where there is a network (hf download {name}) and give its folder"
-        ) from None
+            f"the model {name!r} is neither a folder here nor in the hub's cache, and the hub didn't give it "
+            f"({type(e).__name__}); fetch it where there is a network (hf download {name}) and give its folder") from None
 
 # %% ../nbs/02_files.ipynb #08a3ca9e
 def model_name(

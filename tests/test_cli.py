@@ -477,7 +477,7 @@ def test_mark_answers_with_documents_beside_it(capsys, monkeypatch, tmp_path, co
     argv = ("chat", "--assistant", "mark", "--answers", "model", "--corpus", corpus, "--model", f"{server.url}#m", "--store", tmp_path/"s.db")
     code, *_ = run(capsys, *argv, said="How do I treat a burn?\n", monkeypatch=monkeypatch)
     assert code == 0 and "burn" in json.dumps([r.body["messages"] for r in server.posts]).lower().replace("how do i treat a burn", "")
-    one_line(*run(capsys, "chat", "--assistant", "malp", "--corpus", corpus), "--corpus is for --assistant hybrid or mark, not malp")
+    one_line(*run(capsys, "chat", "--assistant", "malp", "--corpus", corpus), "--corpus belongs to hybrid and mark, not to malp")
 
 
 def test_work_says_what_was_given_up_and_why_and_tries_it_again(tmp_path, capsys):
@@ -513,11 +513,11 @@ def test_work_where_something_is_wrong(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("design, options, says", [
-    ("malp", ["--others", "ml-100k"], "--others is for --assistant map, not malp"),
-    ("malp", ["--memory", "chroma"], "--memory is for --assistant hybrid, not malp"),
-    ("hybrid", ["--role", "ann=expert"], "--role is for --assistant mark, not hybrid"),
-    ("map", ["--corpus", "own"], "--corpus is for --assistant hybrid or mark, not map"),
-    ("mark", ["--paper"], "--paper is for --assistant hybrid, not mark"),
+    ("malp", ["--others", "ml-100k"], "--others belongs to map, not to malp"),
+    ("malp", ["--memory", "chroma"], "--memory belongs to hybrid, not to malp"),
+    ("hybrid", ["--role", "ann=expert"], "--role belongs to mark, not to hybrid"),
+    ("map", ["--corpus", "own"], "--corpus belongs to hybrid and mark, not to map"),
+    ("mark", ["--paper"], "--paper belongs to hybrid, not to mark"),
     ("mark", ["--role", "ann"], "--role looks like USER=expert, got ann")])
 def test_an_option_that_a_design_would_ignore_is_refused(tmp_path, capsys, design, options, says):
     one_line(*run(capsys, "chat", "--assistant", design, *options, "--store", tmp_path/"s.db"), says)

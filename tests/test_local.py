@@ -17,7 +17,8 @@ from memkit.models.local import Draft, answer_text, length_batches, common_lengt
 from memkit.models.local import convert_gguf
 from memkit.models.local import load_model
 from memkit.models.lm import check_label_scorer, check_language_model
-from memkit.models.local import LocalLM, find_model
+from memkit.files import model_folder
+from memkit.models.local import LocalLM
 from memkit.records import Message
 from memkit.models.local import chat_prompt, defuse, led_ids, merge_messages, text_ids
 
@@ -387,8 +388,8 @@ def test_a_missing_model_says_how_to_get_it(monkeypatch, tmp_path):
     def unreachable(*args, **kwargs): raise ConnectionError("no network")
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
     with pytest.raises(FileNotFoundError, match="hf download someone/no-such-model"): LocalLM("someone/no-such-model").generate([ASKS[0]])
-    with pytest.raises(FileNotFoundError, match="there is no folder ./nowhere"): find_model("./nowhere")
-    with pytest.raises(FileNotFoundError, match="neither a folder nor"): find_model("no:such name")
+    with pytest.raises(FileNotFoundError, match="there is no folder ./nowhere"): model_folder("./nowhere")
+    with pytest.raises(FileNotFoundError, match="there is no folder no:such name"): model_folder("no:such name")
     with pytest.raises(ValueError, match="holds no causal language model"): LocalLM(tmp_path).load()
 
 

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from itertools import count
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +27,8 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .lm import Reply, certain_text, check_max_tokens, check_request, cut_at_stop, without_thoughts
-from ..records import Message, check_counts, check_text
+from .local import chat_prompt, load_part, text_ids
+from ..records import Message, check_counts, check_text, utc_now
 
 # %% ../../nbs/models/03_endpoint.ipynb #12c4364b
 def chat_request(
@@ -83,21 +83,22 @@ def _usage(reply: dict) -> Usage:
 # %% ../../nbs/models/03_endpoint.ipynb #17a9bef5
 def _sound(text: str) -> str:
     try: return check_text(text, empty=True)
-    except ValueError: pass
-    raise EndpointError("sent an answer with broken characters (NUL, or half of a surrogate pair)")
+    except ValueError: raise EndpointError(
+        "sent an answer with broken characters (NUL, or half of a surrogate pair)") from None
 
 # %% ../../nbs/models/03_endpoint.ipynb #a0a50c54
+def _json(content: str | bytes) -> Any:   # None where it is none
+    try: return json.loads(content)
+    except (ValueError, RecursionError): return None
+
 def read_completion(
     content: bytes,        # the body of a response with status 200
 ) -> tuple[str, str, Usage]:   # text; why it ended, '' where the server doesn't say; tokens
     "What a chat completion says; raises `EndpointError` for anything that isn't one."
-    try: reply = json.loads(content)
-    except (ValueError, RecursionError):
-        raise EndpointError("answered with something that is not JSON; "
-                            "check base_url (it usually ends in /v1)") from None
+    reply = _json(content)
     choices = _inside(reply, "choices")
     if not isinstance(choices, list) or not choices:
-        raise EndpointError("sent JSON that is no chat completion (no choices); "
+        raise EndpointError("answered with something that is no chat completion (it is not JSON, or has no choices); "
                             "check base_url (it usually ends in /v1)")
     text = _inside(choices[0], "message", "content")
     if not isinstance(text, str):
@@ -113,12 +114,11 @@ class AnswerStream:
 
     def feed(self, line: str) -> str:
         "What a line adds to the certain part of the answer. Raises `EndpointError` for an invalid one."
-        data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-        if data == "[DONE]": self.done = True
-        elif data: self._take(data)
-        text, shown = certain_text(self.text, self.stop, final=False), self.shown
-        if text.startswith(shown): self.shown = text
-        return self.shown[len(shown):]
+        kind, _, data = line.partition(":")
+        if kind == "data" and data.strip() == "[DONE]": self.done = True
+        elif kind == "data" and data.strip(): self._take(_json(data))
+        before, self.shown = self.shown, certain_text(self.text, self.stop, final=False)
+        return self.shown[len(before):]
 
     def end(self) -> tuple[str, str, Usage]:
         "The whole; raises `EndpointError` where the stream stopped before its end."
@@ -127,17 +127,14 @@ class AnswerStream:
 
 # %% ../../nbs/models/03_endpoint.ipynb #c6d4e3e4
 @patch
-def _take(self: AnswerStream, data: str):
-    "One event."
-    try: event = json.loads(data)
-    except (ValueError, RecursionError): event = None
+def _take(self: AnswerStream, event: Any):
     if not isinstance(event, dict): raise EndpointError("sent a piece of an answer that is no JSON object")
     if event.get("error"): raise EndpointError("broke its answer off with an error; look at its log")
     self.usage = _usage(event) or self.usage
     first = _inside(event, "choices", 0)
     text = _inside(first, "delta", "content")
     if isinstance(text, str): self.text += _sound(text)
-    self.finish = str(_inside(first, "finish_reason") or "") or self.finish
+    self.finish = str(_inside(first, "finish_reason") or self.finish)
 
 # %% ../../nbs/models/03_endpoint.ipynb #e9edb560
 def estimate_tokens(
@@ -156,14 +153,11 @@ def retry_after(
     now: datetime | None = None,  # UTC; the present where it isn't given
 ) -> float | None:                # seconds, 0 or more; None where the server names none
     "How long a server asks us to wait (RFC 9110 §10.2.3)."
-    try: seconds = float(value or "nan")
-    except ValueError:
-        try: when = parsedate_to_datetime(value)
-        except ValueError: return None
-        seconds = (
-            when.replace(tzinfo=when.tzinfo or timezone.utc) - (now or datetime.now(timezone.utc))
-        ).total_seconds()
-    return max(seconds, 0.) if math.isfinite(seconds) else None
+    with suppress(TypeError, ValueError): return max(float(value), 0.) if math.isfinite(float(value)) else None
+    with suppress(TypeError, ValueError):
+        when = parsedate_to_datetime(value)
+        return max((when.astimezone(timezone.utc) - (now or utc_now())).total_seconds(), 0.)
+    return None
 
 # %% ../../nbs/models/03_endpoint.ipynb #6ab3c59f
 BACKOFF = .5   # seconds, the first pause
@@ -185,12 +179,13 @@ _TOO_LONG = re.compile(
     r"context.{0,10}(length|window|size)|maximum context|n_ctx|max_model_len|(prompt|input|request) is too long", re.I
 )
 _ORIGIN = re.compile(r"https?://[\w.-]{1,80}(:\d{1,5})?(?=/|$)")
-
-# %% ../../nbs/models/03_endpoint.ipynb #e7e02ef9
-def _redirected(status: int, location: str) -> str:
-    where = m[0] if (m := _ORIGIN.match(location)) else "another address"
-    return (f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: "
-            "give that address as base_url if you trust it")
+_HINTS = {   # what a status means
+    401: "refused the key (401); check api_key, or the variable OPENAI_API_KEY",
+    403: "refused the key (403); check api_key, or the variable OPENAI_API_KEY",
+    429: "takes no more requests now (429); try later, or lower concurrency",
+    404: "has no model {model!r}, or no /chat/completions at this address (404); check both",
+    413: "says that the conversation, with max_tokens={max_tokens}, is too long for its context window ({status}); "
+         "shorten one of them"}
 
 # %% ../../nbs/models/03_endpoint.ipynb #7c4a570e
 def explain_status(
@@ -201,15 +196,13 @@ def explain_status(
     location: str = "",      # where a redirect leads
 ) -> str:                    # goes on from 'the server at …'
     "What a refused request means and what to do about it (ours)."
-    if 300 <= status < 400: return _redirected(status, location)
-    if status in (401, 403): return f"refused the key ({status}); check api_key, or the variable OPENAI_API_KEY"
-    if status == 404:
-        return f"has no model {body['model']!r}, or no /chat/completions at this address (404); check both"
-    if status == 429: return "takes no more requests now (429); try later, or lower concurrency"
+    if 300 <= status < 400:
+        where = m[0] if (m := _ORIGIN.match(location)) else "another address"
+        return (f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: "
+                "give that address as base_url if you trust it")
     if status >= 500: return f"failed ({status}); look at its log"
-    if status == 413 or _TOO_LONG.search(said):
-        return (f"says that the conversation, with max_tokens={body['max_tokens']}, is too long for its context "
-                f"window ({status}); shorten one of them")
+    hint = _HINTS.get(status) or _TOO_LONG.search(said) and _HINTS[413]
+    if hint: return hint.format(status=status, **body)
     if field in body:
         return f"refused the field {field!r} ({status}); leave it at its default, or see what the server allows"
     return f"refused the request ({status}); check the model's name {body['model']!r}, and the server's log"
@@ -226,9 +219,9 @@ def _broken(e: Exception, timeout: float) -> tuple[str, bool]:   # what happened
         return f"gave no connection within {CONNECT:g} s; is the address right?", True
     if "ConnectError" not in names:
         return "closed the connection, or broke the protocol, before its answer was complete; look at its log", True
-    tls = _TLS.search(f"{e} {e.__cause__}")
-    why = "; it doesn't speak TLS with a certificate we trust: http or https?" if tls else ""
-    return f"can't be reached; is it running there, and is the address right?{why}", not tls
+    text = "can't be reached; is it running there, and is the address right?"
+    if not _TLS.search(f"{e} {e.__cause__}"): return text, True
+    return f"{text}; it doesn't speak TLS with a certificate we trust: http or https?", False
 
 # %% ../../nbs/models/03_endpoint.ipynb #d677453f
 def _failure(e: Exception, body: dict, timeout: float) -> tuple[str, bool, int | None, float | None]:
@@ -249,8 +242,8 @@ class ServerReply(Reply):
 
 # %% ../../nbs/models/03_endpoint.ipynb #9999a8be
 def _check_address(base_url: str) -> str:
+    "The address without white space and a last slash."
     text = "base_url must look like http://localhost:8000/v1"
-    if not isinstance(base_url, str): raise TypeError(f"{text}, got {type(base_url).__name__}")
     try: u = urlsplit(base_url.strip()); u.port
     except ValueError as e: raise ValueError(f"{text}: {e}") from None
     if u.username or u.password:
@@ -293,11 +286,9 @@ _OPTIONAL = ("response_format", "stream_options", "stream")    # sent where some
 
 def _adapted(sent: dict, e: Exception) -> dict[str, str | None]:
     "A field that a server refuses, and its other name there, None: without it; {}: something else is wrong (ours)."
-    status, said = getattr(e, "status_code", None), getattr(getattr(e, "response", None), "text", "")
-    field = str(getattr(e, "param", None) or "").split(".")[0]
-    if field not in sent and status in (400, 422, 500, 501):
-        field = next((f for f in _OPTIONAL if f in sent and f in said), "")
-    if field not in sent or status not in (400, 422, *((500, 501) if field in _OPTIONAL else ())): return {}
+    if getattr(e, "status_code", None) not in (400, 422, 500, 501): return {}
+    field, said = str(getattr(e, "param", None)).split(".")[0], e.response.text
+    if field not in sent: field = next((f for f in _OPTIONAL if f in sent and f in said), "")
     if field == "max_tokens" and "max_completion_tokens" in said: return {field: "max_completion_tokens"}
     return {field: None} if field in ("temperature", "seed", *_OPTIONAL) else {}
 
@@ -305,25 +296,19 @@ def _adapted(sent: dict, e: Exception) -> dict[str, str | None]:
 def _wanted(body: dict, takes: Mapping[str, str | None]) -> dict:
     "The request as a server wants it."
     sent = {takes.get(k, k): v for k, v in body.items()}
-    sent.pop(None, None)
-    return sent if "stream" in sent else {k: v for k, v in sent.items() if k != "stream_options"}
+    for needless in (None, *(["stream_options"] if "stream" not in sent else [])): sent.pop(needless, None)
+    return sent
 
 # %% ../../nbs/models/03_endpoint.ipynb #50ca16d1
 async def _exchange(client, sent: dict, stream: AnswerStream, put: Callable | None) -> tuple[str, str, Usage]:
     "One request and its answer; pieces are put as they come. A server may send a whole answer instead of a stream."
-    create = client.chat.completions
-    if "stream" not in sent: return read_completion((await create.with_raw_response.create(**sent)).content)
-    async with create.with_streaming_response.create(**sent) as response:
-        if "event-stream" not in response.headers.get("content-type", ""): return read_completion(await response.read())
+    create = client.chat.completions.with_streaming_response.create
+    async with create(**sent) as response:
+        if "stream" not in sent or "event-stream" not in response.headers.get("content-type", ""):
+            return read_completion(await response.read())
         async for line in response.iter_lines():
             if piece := stream.feed(line): put(piece)
     return stream.end()
-
-# %% ../../nbs/models/03_endpoint.ipynb #7038afd8
-def _expected(e: Exception) -> bool:
-    "Is it an error of the server or the connection? The `openai` package leaves some of its HTTP client's as they are."
-    of_client = type(e).__module__.split(".")[0] in ("openai", "httpx", "httpx2")
-    return of_client or isinstance(e, (EndpointError, TimeoutError))
 
 # %% ../../nbs/models/03_endpoint.ipynb #95ef8725
 def _reply(got: tuple, body: dict, seconds: float, tries: int, cost: int, endpoint: "ChatEndpoint") -> ServerReply:
@@ -343,27 +328,29 @@ def _reply(got: tuple, body: dict, seconds: float, tries: int, cost: int, endpoi
 async def _offered(client) -> str:
     "The models a server lists, to go on with; nothing where it doesn't say within two seconds."
     from openai import APIError
-    try:
+    with suppress(APIError, TimeoutError, LookupError, TypeError):
         async with asyncio.timeout(2): raw = await client.models.with_raw_response.list()
-        names = [str(m["id"])[:80] for m in json.loads(raw.content)["data"]][:8]
-    except (APIError, TimeoutError, ValueError, LookupError, TypeError, RecursionError): names = []
-    return f"; it offers {', '.join(names)}" if names else ""
+        return f"; it offers {', '.join(str(m['id'])[:80] for m in _json(raw.content)['data'][:8])}"
+    return ""
 
 # %% ../../nbs/models/03_endpoint.ipynb #6c4244ac
-def _told_more(text: str, shown: str, tries: int, waits: str) -> str:
-    "An error's text, with what a user should know besides."
-    if waits: text += f" (it asks to wait {waits} is over before)"
+async def _given_up(client, endpoint: "ChatEndpoint", text: str, status, tries: int, shown: str, asked) -> EndpointError:
+    "The error, with what a user should know besides; `asked`: a wait that is longer than the timeout allows."
+    too_long = "context window" in text
+    if status in (400, 404) and not too_long: text += await _offered(client)
+    if asked: text += f" (it asks to wait {asked:g} s; timeout={endpoint.timeout:g} is over before)"
     if shown: text += " (after a part of it was shown; ask again)"
-    return text + f" (tried {tries} times)"*(tries > 1)
+    if tries > 1: text += f" (tried {tries} times)"
+    return (PromptTooLong if too_long else EndpointError)(f"the server at {endpoint.base_url} {text}", status, tries)
 
 # %% ../../nbs/models/03_endpoint.ipynb #4043a5bd
 async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: Callable | None) -> ServerReply:
     "A reply, or the error that says why there is none; what wasn't shown of it yet is put at the end."
     timeout, takes, now = endpoint.timeout, dict(endpoint._takes), time.monotonic
     client.chat.completions     # its import takes a while: before the clock starts
-    start = now()
-    for tries in count(1):
-        sent, stream = _wanted(body, takes), AnswerStream(body.get("stop", ()))
+    start, tries = now(), 0
+    while True:
+        tries, sent, stream = tries + 1, _wanted(body, takes), AnswerStream(body.get("stop", ()))
         try:
             async with asyncio.timeout(start + timeout - now()): got = await _exchange(client, sent, stream, put)
             endpoint._takes |= takes
@@ -371,17 +358,16 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: 
             if put and (left := reply.text[len(stream.shown):]): put(left)
             return reply
         except Exception as e:
-            if not _expected(e): raise
+            # the `openai` package leaves some errors of its HTTP client as they are
+            of_client = type(e).__module__.split(".")[0] in ("openai", "httpx", "httpx2")
+            if not of_client and not isinstance(e, (EndpointError, TimeoutError)): raise
             if other := _adapted(sent, e): takes |= other; continue
             text, again, status, asked = _failure(e, body, timeout)
         wait = pause(tries, asked, random.random())
         late = now() + wait >= start + timeout
-        if not again or stream.shown or tries > endpoint.retries or late: break
+        if late or not again or stream.shown or tries > endpoint.retries: break
         await asyncio.sleep(wait)
-    too_long = "context window" in text
-    if status in (400, 404) and not too_long: text += await _offered(client)
-    text = _told_more(text, stream.shown, tries, f"{asked:g} s; timeout={timeout:g}" if late and asked else "")
-    raise (PromptTooLong if too_long else EndpointError)(f"the server at {endpoint.base_url} {text}", status, tries)
+    raise await _given_up(client, endpoint, text, status, tries, stream.shown, asked if late else None)
 
 # %% ../../nbs/models/03_endpoint.ipynb #a663b322
 async def _anonymous(request):   # the library would tell operating system, processor and versions
@@ -402,19 +388,19 @@ def _client(endpoint: "ChatEndpoint"):
 
 # %% ../../nbs/models/03_endpoint.ipynb #e73a1a3e
 async def _answers(endpoint: "ChatEndpoint", asked: list[tuple[dict, int]], put: Callable | None = None) -> list:
+    "All replies; the first failure ends the others and is raised."
     gate = asyncio.Semaphore(endpoint.concurrency)
-    async with _client(endpoint) as client:
-        async def one(body, cost):
+    async def one(i: int, body: dict, cost: int) -> ServerReply:
+        try:
             async with gate: return await _answer(client, endpoint, body, cost, put)
-        tasks = [asyncio.create_task(one(*request)) for request in asked]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for t in tasks: t.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for i, e in enumerate(outcomes):
-        if isinstance(e, EndpointError) and len(asked) > 1:
-            raise type(e)(f"conversation {i}: {e}", e.status, e.tries)
-        if isinstance(e, Exception): raise e
-    return outcomes
+        except EndpointError as e:
+            if len(asked) > 1: e.args = (f"conversation {i}: {e}",)
+            raise
+    try:
+        async with _client(endpoint) as client, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(i, *request)) for i, request in enumerate(asked)]
+    except ExceptionGroup as failed: raise failed.exceptions[0] from None
+    return [t.result() for t in tasks]
 
 # %% ../../nbs/models/03_endpoint.ipynb #583e6749
 class ChatEndpoint:
@@ -446,12 +432,8 @@ class ChatEndpoint:
 # %% ../../nbs/models/03_endpoint.ipynb #5156d362
 @patch(as_prop=True)
 def _tokenizer(self: ChatEndpoint) -> Any:   # None: tokens are estimated
-    if self._loaded or self._named is None: return self._loaded
-    from transformers import AutoTokenizer
-    with suppress(OSError, ValueError): self._loaded = AutoTokenizer.from_pretrained(self._named)
-    if self._loaded: return self._loaded
-    raise FileNotFoundError(f"no tokenizer at {str(self._named)!r}; give a folder with tokenizer.json, a hub name, "
-                            "or none for estimated counts")
+    if self._named and not self._loaded: self._loaded = load_part("AutoTokenizer", self._named)
+    return self._loaded
 
 # %% ../../nbs/models/03_endpoint.ipynb #728a43e1
 @patch
@@ -472,18 +454,14 @@ def takes_schema(self: ChatEndpoint) -> bool:
 @patch
 def render(self: ChatEndpoint, messages: Sequence[Message]) -> str:
     "The tokenizer's chat template, filled; without one, a transcript (a server's own template can't be seen)."
-    if not self.counts_exact: return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
-    said = [{"role": m.role, "content": m.text} for m in messages]
-    try: return self._tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-    except Exception: pass     # its error may quote the conversation
-    raise ValueError(f"the chat template of {str(self._named)!r} refuses these roles in this order: "
-                     f"{', '.join(m.role for m in messages)}")
+    if self.counts_exact: return chat_prompt(self._tokenizer, messages)
+    return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
 
 # %% ../../nbs/models/03_endpoint.ipynb #cc725d0a
 @patch
 def count_tokens(self: ChatEndpoint, text: str) -> int:
     "Tokens by the tokenizer; without one, `estimate_tokens`."
-    return len(self._tokenizer.encode(text, add_special_tokens=False)) if self._tokenizer else estimate_tokens(text)
+    return len(text_ids(self._tokenizer, text)) if self._tokenizer else estimate_tokens(text)
 
 # %% ../../nbs/models/03_endpoint.ipynb #7640b52c
 @patch

@@ -6,7 +6,7 @@
 __all__ = ['Reply', 'LanguageModel', 'StreamingModel', 'LabelScorer', 'check_request', 'check_max_tokens', 'cut_at_stop',
            'without_thoughts', 'certain_text', 'ScriptedLM', 'check_language_model', 'check_stream',
            'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'count_call', 'usage', 'usage_line', 'ask',
-           'schema_of', 'UnusableAnswer', 'sent_back', 'ask_json']
+           'schema_of', 'UnusableAnswer', 'ask_json']
 
 # %% ../../nbs/models/01_lm.ipynb #7a80aa9e
 import math
@@ -277,16 +277,13 @@ def _raises(call, *words) -> bool:
 # %% ../../nbs/models/01_lm.ipynb #ab29b0b7
 def _check_refusals(make):
     lm, c = make(), _user("Name a colour.")
-    assert _raises(lambda: lm.generate([c], max_tokens=0)), "max_tokens below 1 raises ValueError"
-    assert _raises(lambda: lm.generate([c], temperature=-.1)), "a negative temperature raises ValueError"
-    assert _raises(lambda: lm.generate([c], stop=[""])), "an empty stop string raises ValueError"
-    assert _raises(lambda: lm.generate([[]])), "an empty conversation raises ValueError"
-    assert _raises(
-        lambda: lm.generate([[Message(role="system", text="Be brief.")]])
-    ), "a conversation without a user message raises ValueError"
-    assert _raises(
-        lambda: lm.generate([_user("word " * lm.context)]), str(lm.context)
-    ), "a prompt that fills the window raises ValueError with both numbers"
+    for what, asked, how in (
+            ("max_tokens below 1", c, {"max_tokens": 0}), ("a negative temperature", c, {"temperature": -.1}),
+            ("an empty stop string", c, {"stop": [""]}), ("an empty conversation", [], {}),
+            ("a conversation without a user message", [Message(role="system", text="Be brief.")], {})):
+        assert _raises(lambda: lm.generate([asked], **how)), f"{what} raises ValueError"
+    full = _user("word "*lm.context)
+    assert _raises(lambda: lm.generate([full]), str(lm.context)), "a prompt that fills the window raises ValueError"
 
 # %% ../../nbs/models/01_lm.ipynb #ec15e524
 def _check_stop(make):
@@ -409,21 +406,19 @@ def count_call(
     for watch in dict.fromkeys((*_WATCHES.get(), *_EVERYWHERE)): watch.calls += [Call(part, r) for r in replies]
     return replies
 
-# %% ../../nbs/models/01_lm.ipynb #d31d0914
-def _sum(calls: Sequence[Call]) -> dict[str, int]:
-    return {"calls": len(calls), "prompt_tokens": sum(c.reply.prompt_tokens for c in calls),
-            "answer_tokens": sum(c.reply.answer_tokens for c in calls)}
-
 # %% ../../nbs/models/01_lm.ipynb #44da3738
 def usage(
     calls: Iterable[Call],
 ) -> dict[str, Any]:   # JSON
     """Calls and tokens, in all and by part. `exact`: counted by the servers, or by the models' own tokenizers;
     False: at least one is an estimate (ours)."""
+    def total(calls: Sequence[Call]) -> dict[str, int]:
+        tokens = {name: sum(getattr(c.reply, name) for c in calls) for name in ("prompt_tokens", "answer_tokens")}
+        return {"calls": len(calls), **tokens}
     calls = list(calls)
-    parts = {p: _sum([c for c in calls if c.part == p]) for p in dict.fromkeys(c.part for c in calls)}
+    parts = {p: total([c for c in calls if c.part == p]) for p in dict.fromkeys(c.part for c in calls)}
     exact = all(getattr(c.reply, "counts_exact", True) for c in calls)
-    return {**_sum(calls), "exact": exact, "parts": parts}
+    return {**total(calls), "exact": exact, "parts": parts}
 
 # %% ../../nbs/models/01_lm.ipynb #0880f764
 def usage_line(u: dict[str, Any]) -> str:
@@ -474,7 +469,7 @@ def _strict(schema: Any) -> Any:
 class UnusableAnswer(RuntimeError):
     "A model's answer was unusable, at first and when asked again (ours)."
 
-def sent_back(
+def _sent_back(
     reply: Reply,
     problem: str,
 ) -> list[Message]:   # to go on with after the question
@@ -501,7 +496,7 @@ def ask_json(
         except ValueError as e: raise error(f"it can't be asked: {e}") from e
         try: return read(reply.text)
         except ValueError as e: problem = str(e)
-        asked = [*messages, *sent_back(reply, problem)]
+        asked = [*messages, *_sent_back(reply, problem)]
     cut = "" if reply.finished else (f"; the answer was cut after {reply.answer_tokens} tokens, "
                                      "so try a larger max_tokens")
     raise error(f"{problem} (an answer of {len(reply.text)} characters){cut}")

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PLAIN_STOP', 'convert_gguf', 'embedded_folder', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse',
-           'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'find_model', 'load_part', 'load_causal',
-           'pad_left', 'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within',
-           'withheld', 'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows',
-           'token_log_probs', 'EmbeddedTokenizer', 'LocalLM', 'load_model']
+           'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'load_part', 'load_causal', 'pad_left',
+           'length_batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'withheld',
+           'end_tokens', 'answer_text', 'common_length', 'split_labels', 'score_rows', 'token_log_probs',
+           'EmbeddedTokenizer', 'LocalLM', 'load_model']
 
 # %% ../../nbs/models/02_local.ipynb #048efa43
 import copy
@@ -18,7 +18,6 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import cache_dir, make_once, quiet_loading
+from ..files import cache_dir, make_once, model_folder, quiet_loading
 from .lm import Reply, certain_text, check_max_tokens, check_request, cut_at_stop
 from ..records import Message
 
@@ -77,11 +76,8 @@ def plain_prompt(
     messages: Sequence[Message],
 ) -> str:
     "The form for models without a template (Phi-2's): lines of Instruct and Output, ending where the answer begins."
-    return "\n".join(
-        [
-            *(f"{'Output' if m.role == 'assistant' else 'Instruct'}: {m.text}" for m in merge_messages(messages)),
-            "Output:"]
-    )
+    names = {"user": "Instruct", "assistant": "Output"}
+    return "\n".join([*(f"{names[m.role]}: {m.text}" for m in merge_messages(messages)), "Output:"])
 
 # %% ../../nbs/models/02_local.ipynb #16bf3664
 def merge_messages(
@@ -106,20 +102,19 @@ def chat_prompt(
 ) -> str:  # the whole prompt, up to where the answer begins
     "What a model reads for `messages`; raises `ValueError` if its template refuses the conversation."
     from jinja2 import TemplateError
-    markers = [t for t in tokenizer.all_special_tokens if len(t) > 1] + [
-        t.content for t in tokenizer.added_tokens_decoder.values() if t.special
-    ]
+    markers = [t for t in tokenizer.all_special_tokens if len(t) > 1]
+    markers += [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
     messages = [Message(role=m.role, text=defuse(m.text, markers)) for m in messages]
     if tokenizer.chat_template is None:
         return "".join(tokenizer.convert_ids_to_tokens(lead_bos(tokenizer))) + plain_prompt(messages)
-    apply = lambda ms: tokenizer.apply_chat_template(
-        [{"role": m.role, "content": m.text} for m in ms], tokenize=False, add_generation_prompt=True
-    )
+    def filled(ms: Sequence[Message]) -> str:
+        said = [{"role": m.role, "content": m.text} for m in ms]
+        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     try:
-        prompt = apply(messages)
+        prompt = filled(messages)
         if all(m.text.strip() in prompt for m in messages if m.role == "system"): return prompt
     except TemplateError: pass   # it refuses a system message, or two messages of one role in a row
-    try: return apply(merge_messages(messages))
+    try: return filled(merge_messages(messages))
     except TemplateError as e: raise ValueError(f"the model's chat template refuses this conversation: {e}") from None
 
 # %% ../../nbs/models/02_local.ipynb #c7b260c8
@@ -166,57 +161,33 @@ def fast_dtype(
     flags = next((line.split() for line in cpuinfo.read_text().splitlines() if line.startswith("flags")), [])
     return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(flags) else "float32"
 
-# %% ../../nbs/models/02_local.ipynb #115b8b56
-def find_model(
-    name: str,  # a folder, or a name such as 'microsoft/phi-2'
-) -> str:       # a folder, or the name if the hub has it
-    "Where to load `name` from; raises `FileNotFoundError` that says how to get a model that isn't here."
-    from huggingface_hub import HfApi, snapshot_download
-    if Path(name).expanduser().is_dir(): return str(Path(name).expanduser())
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise FileNotFoundError(f"there is no folder {name}; give one that save_pretrained wrote, or a name on the hub")
-    try: return snapshot_download(name, local_files_only=True)
-    except (OSError, ValueError): pass   # not in the cache, or no name that the hub allows
-    try: return HfApi().model_info(name, timeout=10).id
-    except Exception as e:
-        raise FileNotFoundError(
-            f"no model {name!r}: it is neither a folder nor in the hub's cache, and the hub gave none "
-            f"({type(e).__name__}); "
-            f"with a network, run: hf download {name}"
-        ) from None
-
 # %% ../../nbs/models/02_local.ipynb #ab086ecb
-@contextmanager
-def _from_folder(name: str, where: str):
-    "What transformers can't load is a `ValueError` that names the model; a download shows its bar."
+def load_part(
+    kind: str,          # a class of transformers: 'AutoTokenizer', 'AutoConfig', 'AutoModelForCausalLM'
+    name: str | Path,   # as for `model_folder`
+    **how: Any,         # as that class takes it
+) -> Any:
+    """A model, or only its tokenizer or its settings. Raises `FileNotFoundError`, or `ValueError` for a folder that
+    holds no such model."""
+    import transformers
     from safetensors import SafetensorError
+    folder = model_folder(name)
     try:
-        with quiet_loading() if Path(where).is_dir() else nullcontext(): yield
+        with quiet_loading(): return getattr(transformers, kind).from_pretrained(folder, **how)
     except (OSError, ValueError, SafetensorError) as e:
         why = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ValueError(f"{name} holds no causal language model that transformers can load: {why}") from None
 
-def load_part(
-    kind: str,   # a class of transformers: 'AutoTokenizer' or 'AutoConfig'
-    name: str,   # as for `find_model`
-) -> Any:
-    "A model's tokenizer or its settings, without its weights; raises as `load_causal` does."
-    import transformers
-    where = find_model(name)
-    with _from_folder(name, where): return getattr(transformers, kind).from_pretrained(where)
-
 # %% ../../nbs/models/02_local.ipynb #73ef3d85
 def load_causal(
-    name: str,           # as for `find_model`
+    name: str,           # as for `model_folder`
     device: str | None,  # None: cuda if there is one, else cpu
     dtype: str | None,   # None: `fast_dtype`
 ) -> tuple[Any, Any]:    # model in evaluation mode, tokenizer
-    "Load a causal model; raises `FileNotFoundError`, or `ValueError` for a folder that holds no such model."
+    "Load a causal model; raises as `load_part` does."
     import torch
-    from transformers import AutoModelForCausalLM
-    where, device = find_model(name), device or ("cuda" if torch.cuda.is_available() else "cpu")
-    with _from_folder(name, where):
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device)))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_part("AutoModelForCausalLM", name, dtype=getattr(torch, dtype or fast_dtype(device)))
     return model.to(device).eval(), load_part("AutoTokenizer", name)
 
 # %% ../../nbs/models/02_local.ipynb #95e6bd5e
@@ -367,7 +338,7 @@ def answer_text(
     return certain_text(_decoded(tokenizer, draft), stop, final)
 
 # %% ../../nbs/models/02_local.ipynb #67309cec
-def ends_at(
+def _ends_at(
     tokenizer: Any,
     eos: set[int],
     stop: Sequence[str],
@@ -583,7 +554,7 @@ def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0., model=None)
     own, tokenizer = self.load()
     model = own if model is None else model
     pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
-    ends = ends_at(tokenizer, end_tokens(model, tokenizer), stop)
+    ends = _ends_at(tokenizer, end_tokens(model, tokenizer), stop)
     return write_tokens(model, drafts, pad_token(tokenizer), pick, ends)
 
 @patch
@@ -703,17 +674,17 @@ def load_model(
     spec: str,  # 'embedded', a folder, a name on the hub such as 'microsoft/phi-2', or 'http://host:port/v1#model'
 ) -> Any:       # a `memkit.models.lm.LanguageModel`
     """The model that `spec` names (ours). Weights are loaded when they are first needed; that the model exists is
-    checked now. Raises `ValueError` for an invalid spec, `FileNotFoundError` for a model that isn't here,
-    `ModuleNotFoundError` where the embedded one isn't installed."""
+    checked now, and it is fetched where it isn't here. Raises `ValueError` for an invalid spec, `FileNotFoundError` for
+    a model that can't be found, `ModuleNotFoundError` where the embedded one isn't installed."""
     from memkit.models.endpoint import ChatEndpoint
     spec = spec.strip()
     if not spec:
         raise ValueError("no model named; give 'embedded', a folder, a name on the hub, or http://host:port/v1#model")
     if spec == "embedded": return LocalLM.embedded()
-    if "://" not in spec:
-        find_model(spec)
-        return LocalLM(spec)
     address, _, model = spec.partition("#")
+    if "://" not in spec:
+        model_folder(spec)
+        return LocalLM(spec)
     if model: return ChatEndpoint(address, model)
     raise ValueError("this address names a server and no model; add the server's name for it after a #, such as "
                      "http://host:port/v1#my-model")

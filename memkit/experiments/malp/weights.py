@@ -202,7 +202,7 @@ def gathered(
     by_patient, voices = {}, {}
     for t, done in trained.items():
         who, key = patients[t.patient].id, (t.base, t.visits)
-        if key not in voices: voices[key] = PersonalLM(models[t.base], AdapterStore(new_store()), loaded=64)
+        if key not in voices: voices[key] = PersonalLM(models[t.base], AdapterStore(new_store()))
         if done and done.weights: voices[key].adapters.save(who, done.weights, done.card)
         by_patient[who, t.base, t.visits] = done
     return TrainedWeights(course, models, by_patient, voices, others_of(patients))

@@ -1667,6 +1667,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'memkit/experiments/map/run.py'),
                                             'memkit.experiments.map.run._known': ( 'experiments/map/run.html#_known',
                                                                                    'memkit/experiments/map/run.py'),
+                                            'memkit.experiments.map.run._looks': ( 'experiments/map/run.html#_looks',
+                                                                                   'memkit/experiments/map/run.py'),
                                             'memkit.experiments.map.run._panel': ( 'experiments/map/run.html#_panel',
                                                                                    'memkit/experiments/map/run.py'),
                                             'memkit.experiments.map.run._paper_marks': ( 'experiments/map/run.html#_paper_marks',

@@ -301,7 +301,7 @@ def _from_file(
     return out
 
 # %% ../../nbs/maprec/01_items.ipynb #562d3f62
-ROLES = ("director", "cast", "author", "creator", "artist", "composer", "developer", "host")
+ROLES = tuple("director cast author creator artist composer developer host".split())
 
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
@@ -506,7 +506,7 @@ def import_ratings(
     return n
 
 # %% ../../nbs/maprec/01_items.ipynb #e4193001
-COLUMNS = ("domain", "title", "year", "genres", "description", "date", "rating", "source", "memory")
+COLUMNS = "domain title year genres description date rating source memory".split()
 
 # %% ../../nbs/maprec/01_items.ipynb #8f800263
 def profile_table(
@@ -518,7 +518,7 @@ def profile_table(
     def row(memory: int, r: Rated) -> tuple:
         i = r.item
         return i.domain, i.title, i.year, ", ".join(i.genres), i.description, r.at, r.rating, r.source, memory
-    table = pd.DataFrame([row(r.memory_id, r.rated) for r in profile(store, user)], columns=list(COLUMNS))
+    table = pd.DataFrame([row(r.memory_id, r.rated) for r in profile(store, user)], columns=COLUMNS)
     table["date"] = pd.to_datetime(table["date"], utc=True)
     return table.astype({"year": "Int64", "rating": float, "memory": "int64"})
 

@@ -373,12 +373,14 @@ def requested_years(
     return None if (first, last) == (-EVER, EVER) else (first, last)
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #8d3582fd
-DOMAIN_WORDS = {"films": "film films movie movies watch watching cinema flick flicks",
-                "books": "book books novel novels read reading paperback novella",
-                "series": "series show shows tv telly sitcom sitcoms miniseries season seasons k-drama",
-                "music": "music album albums record records song songs lp lps listen",
-                "games": "game games play", "podcasts": "podcast podcasts pod pods",
-                "places": "restaurant restaurants cafe café place places eat dinner lunch brunch"}
+DOMAIN_WORDS = _table("""
+    films = film films movie movies watch watching cinema flick flicks
+    books = book books novel novels read reading paperback novella
+    series = series show shows tv telly sitcom sitcoms miniseries season seasons k-drama
+    music = music album albums record records song songs lp lps listen
+    games = game games play
+    podcasts = podcast podcasts pod pods
+    places = restaurant restaurants cafe café place places eat dinner lunch brunch""")
 
 def requested_domain(
     text: str,

@@ -208,7 +208,7 @@ def ask_which(which: Which) -> str:
 _MEDIUM = {plural: one for one, plural in DOMAIN_NAMES.items()}
 
 # %% ../../nbs/maprec/11_understanding.ipynb #5eeab8eb
-_LIMITS = ("avoid", "years", "without", "countries", "abroad", "length", "n")
+_LIMITS = "avoid years without countries abroad length n".split()
 
 def _request_of(assistant: "MapAssistant", user: str, text: str, changes: Sequence[ProfileChange]) -> Request:
     "The request of a message; 'something else' and a mere constraint repeat the last one, without what was shown."

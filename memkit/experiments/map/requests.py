@@ -22,41 +22,57 @@ from ...evaluate.intervals import bootstrap, share
 from ..result import Result, TableRows, figure, new_store, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item, not_to_offer, profile
-from ...maprec.request_parsing import without_accents, spelled
+from ...maprec.request_parsing import _table, spelled, without_accents
 from ...reading.examples import alike, hands_of, voices
 from ...reading.labels import title_key
 from ...maprec import open_map
 from ...maprec.assistant import MapSettings
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #31cd3737
-_WORDS = {
-    "Comedy": "comedy, comedies, humour, sitcom, farce, romantic comedy, rom com, black humour, stand-up comedy",
-    "Crime": "crime, gangster, heist, true crime", "Thriller": "thriller, thrillers", "Horror": "horror, scary",
-    "Western": "western, westerns", "Animation": "animation, animated, cartoon, anime", "Documentary": "documentary",
-    "Romance": "romance", "History": "history, historical, period drama, costume drama, period",
-    "Sci-Fi": "science fiction, sci-fi, hard science fiction", "Musical": "musical, musicals",
-    "Mystery": "mystery, murder mystery, detective", "Poetry": "poetry", "Fantasy": "fantasy", "War": "war",
-    "Drama": "drama", "Action": "action", "Adventure": "adventure", "Non-fiction": "nonfiction, non-fiction",
-    "Biography": "biography", "Jazz": "jazz", "Classical": "classical", "Country": "country", "Folk": "folk",
-    "Metal": "metal", "Rock": "rock", "Reggae": "reggae", "Hip-hop": "rap, hip-hop", "Pop": "pop", "Soul": "soul",
-    "Electronic": "electronic, synth, drum and bass", "Strategy": "strategy", "Puzzle": "puzzle",
-    "Sport": "sport, sports"}
-GENRE_OF = {word: genre for genre, words in _WORDS.items() for word in words.split(", ")}
+_WORDS = _table("""
+    Comedy = comedy, comedies, humour, sitcom, farce, romantic comedy, rom com, black humour, stand-up comedy
+    Crime = crime, gangster, heist, true crime
+    Thriller = thriller, thrillers
+    Horror = horror, scary
+    Western = western, westerns
+    Animation = animation, animated, cartoon, anime
+    History = history, historical, period drama, costume drama, period
+    Sci-Fi = science fiction, sci-fi, hard science fiction
+    Musical = musical, musicals
+    Mystery = mystery, murder mystery, detective
+    Non-fiction = nonfiction, non-fiction
+    Hip-hop = rap, hip-hop
+    Electronic = electronic, synth, drum and bass
+    Sport = sport, sports""")
+_ONE_WORD = ("Documentary Romance Poetry Fantasy War Drama Action Adventure Biography Jazz Classical Country Folk "
+             "Metal Rock Reggae Pop Soul Strategy Puzzle").split()
+GENRE_OF = {genre.lower(): genre for genre in _ONE_WORD}
+GENRE_OF |= {word: genre for genre, words in _WORDS.items() for word in words.split(", ")}
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #325e0eab
-_NATIONS = {
-    "USA": "american, hollywood", "UK": "british, english", "France": "french", "Germany, West Germany": "german",
-    "Italy": "italian", "Spain": "spanish", "Japan": "japanese", "South Korea": "korean, k-drama",
-    "India": "indian, bollywood", "Nigeria": "nollywood", "Russia, USSR, Soviet Union": "russian", "Poland": "polish",
-    "Denmark": "danish", "Sweden": "swedish", "Norway": "norwegian", "Ireland": "irish", "Australia": "australian",
-    "Mexico": "mexican"}
-LANDS = {word: lands.split(", ") for lands, words in _NATIONS.items() for word in words.split(", ")}
+_NATIONS = _table("""
+    american, hollywood = USA
+    british, english = UK
+    french = France
+    german = Germany, West Germany
+    italian = Italy
+    spanish = Spain
+    japanese = Japan
+    korean, k-drama = South Korea
+    indian, bollywood = India
+    nollywood = Nigeria
+    russian = Russia, USSR, Soviet Union
+    polish = Poland
+    danish = Denmark
+    swedish = Sweden
+    norwegian = Norway
+    irish = Ireland
+    australian = Australia
+    mexican = Mexico""")
+LANDS = {word: lands.split(", ") for words, lands in _NATIONS.items() for word in words.split(", ")}
 
 _FIT = dict.fromkeys(("child", "family"), ("children", "family"))
 _FIT |= dict.fromkeys(("teen", "teenager"), ("children", "family", "teens"))
-
-_LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60,
-            "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #ddc19791
 @dataclass(frozen=True)
@@ -94,6 +110,9 @@ def genre_obeyed(answered: AnsweredRequest, label: str) -> bool:
     low, fits = label.lower(), _fact(label)
     return bool(fits and (answered.every(fits) or GENRE_OF.get(low, low).lower() in answered.said)) \
         or answered.mentions(label)
+
+_LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60,
+            "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
 
 def _lengths_obeyed(a: AnsweredRequest, traits: Iterable[str]) -> list[tuple[str, bool]]:
     return [("length", a.every(lambda i: bool(i.length and i.length <= _LENGTHS[t]))
@@ -210,7 +229,7 @@ def sweep(
     return out
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #1a1da324
-KINDS = ("domain", "number", "years", "people", "audience", "genres", "like", "not", "length")
+KINDS = "domain number years people audience genres like not length".split()
 
 def request_rows(name: str, rows: Sequence[Mapping]) -> TableRows:
     "Fractions with intervals: all constraints (grouped by request), each kind, and lists that aren't empty."

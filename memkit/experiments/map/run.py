@@ -26,6 +26,7 @@ from ...maprec.detection import (
 from ...maprec.items import Rated, own_catalogue, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
 from ...maprec.ratings import Ratings, load_movielens, simulated_ratings
+from ...maprec.request_parsing import _table
 from ...models.local import LocalLM
 from ...records import json_copy, utc_now
 
@@ -160,25 +161,29 @@ def smoothed(values: Sequence[float]) -> np.ndarray:  # as many
     return (v[:-2] + 2*v[1:-1] + v[2:])/4
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #df897655
-# two panels; of each curve: its name in the legend, its rows in the tables, colour, marker, dash
-_SIX = {
-    "The language model predicts": {
-        "whole history": (("whole history", "whole history, calibrated"), "navy", "v", "-."),
-        "memory by genres (MAP)": (("MAP, calibrated",), "blue", "o", "-"),
-        "random memory (control)": (("random memory, calibrated",), "faint", "D", ":"),
-        "vanilla": (("vanilla, calibrated",), "orange", "s", "--")},
-    "Formulas and networks predict": {
-        "user median (control)": (("user median",), "mauve", "^", ":"),
-        "item-kNN (control)": (("item-kNN",), "red", "P", ":"),
-        "memkit's networks over ratings": (("ours",), "deep", "X", "-")}}
-_SEVEN = {
-    "The language model predicts": {
-        "MAP": (("MAP",), "blue", "o", "-"), "vanilla": ((VANILLA,), "orange", "s", "--"),
-        "whole history in plain lines": ((LINES,), "navy", "v", "-."),
-        "random memory (control)": (("random memory",), "faint", "D", ":")},
-    "Formulas predict": {
-        "user median (control)": (("user median",), "mauve", "^", ":"),
-        "item + user bias (control)": (("item + user bias",), "red", "P", ":")}}
+def _looks(text: str) -> dict[str, dict[str, tuple]]:   # by panel and curve
+    "Lines of panel, curve, its rows in the tables, colour, marker and dash."
+    out = {}
+    for line in text.strip().splitlines():
+        panel, name, rows, *look = (part.strip() for part in line.split("|"))
+        out.setdefault(panel, {})[name] = (rows.split("; "), *look)
+    return out
+
+_SIX = _looks("""
+    The language model predicts | whole history | whole history; whole history, calibrated | navy | v | -.
+    The language model predicts | memory by genres (MAP) | MAP, calibrated | blue | o | -
+    The language model predicts | random memory (control) | random memory, calibrated | faint | D | :
+    The language model predicts | vanilla | vanilla, calibrated | orange | s | --
+    Formulas and networks predict | user median (control) | user median | mauve | ^ | :
+    Formulas and networks predict | item-kNN (control) | item-kNN | red | P | :
+    Formulas and networks predict | memkit's networks over ratings | ours | deep | X | -""")
+_SEVEN = _looks("""
+    The language model predicts | MAP | MAP | blue | o | -
+    The language model predicts | vanilla | vanilla | orange | s | --
+    The language model predicts | whole history in plain lines | whole history in plain lines | navy | v | -.
+    The language model predicts | random memory (control) | random memory | faint | D | :
+    Formulas predict | user median (control) | user median | mauve | ^ | :
+    Formulas predict | item + user bias (control) | item + user bias | red | P | :""")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6f0c1e55
 _APART = .25   # ratings or films
@@ -259,24 +264,29 @@ def figure_7(
 _AT = {f"MAE, {h} known": f"{h} known" for h in LENGTHS}
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #c89b4fa8
+_ROWS_1 = _table("""
+    vanilla, the model's likeliest star = vanilla, as the model says
+    vanilla, calibrated = vanilla, calibrated
+    MAP, the model's likeliest star = MAP, as the model says
+    MAP, calibrated = MAP, calibrated
+    whole history, calibrated = whole history, calibrated
+    random memory, calibrated = random memory, calibrated
+    memory with ratings shuffled, calibrated = ratings shuffled, calibrated
+    user median = user median, no model
+    item-kNN = item-kNN, no model
+    ours = memkit's own, no model""")
+
 def table_1(
     result: Result | None = None,
 ) -> PaperTable:
     "The error within films at four lengths, beside the paper's and baselines without a language model (MAP Table 1)."
     r, plain = _run(result), ("user median", "item-kNN", "ours")
     every = [dict(x, table="Table 1") if x["table"] == CLASSICAL and x["row"] in plain else x for x in r["rows"]]
-    rows = {
-        "vanilla, the model's likeliest star": "vanilla, as the model says",
-        "vanilla, calibrated": "vanilla, calibrated", "MAP, the model's likeliest star": "MAP, as the model says",
-        "MAP, calibrated": "MAP, calibrated", "whole history, calibrated": "whole history, calibrated",
-        "random memory, calibrated": "random memory, calibrated",
-        "memory with ratings shuffled, calibrated": "ratings shuffled, calibrated",
-        "user median": "user median, no model", "item-kNN": "item-kNN, no model", "ours": "memkit's own, no model"}
-    users = {rows[x["row"]]: x["n"] for x in every
-             if x["table"] == "Table 1" and x["metric"] == "MAE" and x["row"] in rows}
+    users = {_ROWS_1[x["row"]]: x["n"] for x in every
+             if x["table"] == "Table 1" and x["metric"] == "MAE" and x["row"] in _ROWS_1}
     note = ("Users: " + "; ".join(f"{name}: {n}" for name, n in users.items()) + ". The paper's: MovieLens 100k, "
             "GPT-3.5. Vanilla: the history as a flat sequence of messages.")
-    return number_table({**r, "rows": every}, "map", "Table 1", "mean absolute error, films from films", _AT, rows,
+    return number_table({**r, "rows": every}, "map", "Table 1", "mean absolute error, films from films", _AT, _ROWS_1,
                         [note])
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #99d96d7d
@@ -345,8 +355,3 @@ def run_map(
 def _texts(ratings: Ratings) -> list[str]:
     columns = (c.tolist() for c in (ratings.user, ratings.item, ratings.rating, ratings.at))
     return [f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}" for u, i, r, t in zip(*columns)]
-
-# %% ../../../nbs/experiments/map/04_run.ipynb #78431d1a
-_all_ = [
-    "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "figure_7", "table_1", "table_2", "table_3",
-    "table_4"]

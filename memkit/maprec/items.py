@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS', 'LIST', 'LISTS', 'clean_text', 'check_domain',
            'letters', 'Item', 'check_rating', 'Rated', 'title_line', 'rating_line', 'named', 'row_key', 'unknown_item',
-           'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings',
-           'rated_of', 'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'profile_table',
-           'noted', 'note', 'not_to_offer']
+           'Catalogue', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings', 'rated_of',
+           'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'profile_table', 'noted',
+           'note', 'not_to_offer']
 
 # %% ../../nbs/maprec/01_items.ipynb #289db8bc
 import csv
@@ -248,7 +248,7 @@ def domain(self: Catalogue, name: str) -> "Catalogue":
     return Catalogue(i for i in self.items if i.domain == name)
 
 # %% ../../nbs/maprec/01_items.ipynb #74c86700
-def item_of(
+def _item_of(
     row: Mapping,   # the fields of an Item; those that it doesn't have are left out
 ) -> Item:
     "An item from a row of a file. Raises the errors of `Item`."
@@ -256,7 +256,7 @@ def item_of(
 
 @lru_cache(4)
 def _read(name: str) -> tuple[Item, ...]:
-    return tuple(map(item_of, map(json.loads, own_data(name).read_text(encoding="utf-8").splitlines())))
+    return tuple(map(_item_of, map(json.loads, own_data(name).read_text(encoding="utf-8").splitlines())))
 
 # %% ../../nbs/maprec/01_items.ipynb #50ed07fe
 def own_catalogue() -> Catalogue:
@@ -317,7 +317,7 @@ def _item(row: Mapping) -> Item:
     if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], place)
     words = title_key(str(row["title"])).replace(" ", "-") or clean_text(str(row["title"]))
     known = "-".join(map(str, filter(None, (fields["domain"], words, row.get("year")))))
-    return item_of(fields | {"id": str(row.get("id", known))})
+    return _item_of(fields | {"id": str(row.get("id", known))})
 
 # %% ../../nbs/maprec/01_items.ipynb #43fb48f9
 def read_catalogue(

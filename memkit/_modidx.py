@@ -3621,8 +3621,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'memkit/maprec/understanding.py'),
                                              'memkit.maprec.understanding._with_acts': ( 'maprec/understanding.html#_with_acts',
                                                                                          'memkit/maprec/understanding.py'),
-                                             'memkit.maprec.understanding.ask_which': ( 'maprec/understanding.html#ask_which',
-                                                                                        'memkit/maprec/understanding.py'),
                                              'memkit.maprec.understanding.understand': ( 'maprec/understanding.html#understand',
                                                                                          'memkit/maprec/understanding.py')},
             'memkit.mark.agents': { 'memkit.mark.agents.EmbeddedAgent': ('mark/agents.html#embeddedagent', 'memkit/mark/agents.py'),

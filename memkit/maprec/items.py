@@ -515,10 +515,9 @@ def profile_table(
 ) -> "DataFrame":  # a row for each rating, in time order, with `COLUMNS`
     "A user's profile as a pandas table (MAP §3)."
     import pandas as pd
-    def row(memory: int, r: Rated) -> tuple:
-        i = r.item
-        return i.domain, i.title, i.year, ", ".join(i.genres), i.description, r.at, r.rating, r.source, memory
-    table = pd.DataFrame([row(r.memory_id, r.rated) for r in profile(store, user)], columns=COLUMNS)
+    rows = [vars(r.rated.item) | vars(r.rated) | {"date": r.rated.at, "memory": r.memory_id} for r in profile(store, user)]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["genres"] = table["genres"].map(", ".join)
     table["date"] = pd.to_datetime(table["date"], utc=True)
     return table.astype({"year": "Int64", "rating": float, "memory": "int64"})
 

@@ -42,15 +42,18 @@ def figure_1(
     """The pipeline of memkit's MAP (MAP §4, Figure 1). The numbers are the settings.
     Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
-    types = "asks (A), tells (B), both, or neither (C), each with a probability"
-    cards = [Card("m", 0, 0, 4, "Message", "of one user", "navy"), Card("d", 1, 0, 4, "Detection", types),
-             Card("b", 2, 0, 1, "B: update", f"reads ratings where P(tells) ≥ {s.doubt:g}", "orange"),
-             Card("p", 2, 1, 1, "Profile", "a row a rating, old ones kept", "orange"),
-             Card("a", 2, 2, 1, "A: predictor", f"a formula ranks the catalogue, shows {s.n}"),
-             Card("c", 2, 3, 1, "C: talk", f"the last {s.rounds} rounds", "faint"),
-             Card("n", 3, 0, 2, "Reply", "says what was noted, asks back where it looks like a slip", "navy"),
-             Card("x", 3, 2, 1, "Model", f"gives them stars too, from {s.recalled} ratings like them", "navy"),
-             Card("y", 3, 3, 1, "Model", "talks; has no part in the ranking", "navy")]
+    lines = f"""
+        m | 0 0 4 | Message | of one user | navy
+        d | 1 0 4 | Detection | asks (A), tells (B), both, or neither (C), each with a probability
+        b | 2 0 1 | B: update | reads ratings where P(tells) ≥ {s.doubt:g} | orange
+        p | 2 1 1 | Profile | a row a rating, old ones kept | orange
+        a | 2 2 1 | A: predictor | a formula ranks the catalogue, shows {s.n}
+        c | 2 3 1 | C: talk | the last {s.rounds} rounds | faint
+        n | 3 0 2 | Reply | says what was noted, asks back where it looks like a slip | navy
+        x | 3 2 1 | Model | gives them stars too, from {s.recalled} ratings like them | navy
+        y | 3 3 1 | Model | talks; has no part in the ranking | navy""".strip().splitlines()
+    rows = [[part.strip() for part in line.split("|")] for line in lines]
+    cards = [Card(name, *map(int, at.split()), *words) for name, at, *words in rows]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards,
                    "m d, d b, d a, d c, b p, p a, b n, a x, c y", 4)
 

@@ -3170,6 +3170,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.maprec.items._item': ('maprec/items.html#_item', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._item_of': ('maprec/items.html#_item_of', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._kept': ('maprec/items.html#_kept', 'memkit/maprec/items.py'),
+                                     'memkit.maprec.items._number': ('maprec/items.html#_number', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._parse': ('maprec/items.html#_parse', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._people': ('maprec/items.html#_people', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._rated': ('maprec/items.html#_rated', 'memkit/maprec/items.py'),

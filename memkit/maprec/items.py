@@ -66,10 +66,9 @@ def check_domain(domain: str) -> str:  # the same word
     raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
 
 # %% ../../nbs/maprec/01_items.ipynb #ba2cd665
-def _whole(value: int | str | None, what: str, least: int, most: int) -> int | None:
+def _whole(value: int | None, what: str, least: int, most: int) -> int | None:
     "A whole number within bounds, or None."
     if value is None: return None
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most: return int(value)
     raise ValueError(f"{what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
 
@@ -303,6 +302,11 @@ def _from_file(
 # %% ../../nbs/maprec/01_items.ipynb #562d3f62
 ROLES = tuple("director cast author creator artist composer developer host".split())
 
+def _number(row: Mapping, name: str) -> int | None:
+    value = row.get(name)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
+    return _whole(value, name, -9999, 999_999)
+
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
 
@@ -310,13 +314,12 @@ def _several(value: object) -> list[str]:
 def _item(row: Mapping) -> Item:
     "An item from a row of strings or JSON values."
     if not row.get("title"): raise ValueError("it has no title")
-    place = _whole(row.get("place"), "place", -9999, 999_999)
-    fields = {"domain": "films"} | {name: _several(v) if name in ("genres", "aliases", *ROLES) else v
-                                    for name, v in row.items()}
+    fields = {"domain": "films", **row} | {name: _number(row, name) for name in ("year", "length", "place")}
+    fields |= {name: _several(row[name]) for name in ("genres", "aliases", *ROLES) if name in row}
     fields["people"] = fields.get("people") or {role: fields[role] for role in ROLES if role in fields}
-    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], place)
+    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], fields["place"])
     words = title_key(str(row["title"])).replace(" ", "-") or clean_text(str(row["title"]))
-    known = "-".join(map(str, filter(None, (fields["domain"], words, row.get("year")))))
+    known = "-".join(map(str, filter(None, (fields["domain"], words, fields["year"]))))
     return _item_of(fields | {"id": str(row.get("id", known))})
 
 # %% ../../nbs/maprec/01_items.ipynb #43fb48f9
@@ -340,7 +343,7 @@ def _rated(row: Mapping, catalogue: Catalogue, names: Mapping[str, list[Item]], 
         at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
     if id in catalogue: return Rated(catalogue.get(id), stars, at, source)
     if not title: raise ValueError("it names no item: give a title, or an id of the catalogue")
-    year, domain = _whole(row.get("year"), "year", -9999, 999_999), row.get("domain")
+    year, domain = _number(row, "year"), row.get("domain")
     found = [i for i in names.get(title_key(title), []) if year in (None, i.year) and domain in (None, i.domain)]
     return Rated(found[0] if len(found) == 1 else unknown_item(title, domain or "films"), stars, at, source)
 
@@ -515,7 +518,8 @@ def profile_table(
 ) -> "DataFrame":  # a row for each rating, in time order, with `COLUMNS`
     "A user's profile as a pandas table (MAP §3)."
     import pandas as pd
-    rows = [vars(r.rated.item) | vars(r.rated) | {"date": r.rated.at, "memory": r.memory_id} for r in profile(store, user)]
+    rows = [vars(r.rated.item) | vars(r.rated) | {"date": r.rated.at, "memory": r.memory_id}
+            for r in profile(store, user)]
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["genres"] = table["genres"].map(", ".join)
     table["date"] = pd.to_datetime(table["date"], utc=True)

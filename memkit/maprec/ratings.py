@@ -109,6 +109,11 @@ def _found(name: str, header: Sequence[str], columns: Sequence[tuple], between: 
     raise ValueError(f"{name} has no column {columns[at.index(None)][0]!r} in its first line, {header[:6]}; it must be "
                      f"the header, with {_TABLE[between]} between fields")
 
+def _made(where: str, make: Callable, *row: Any) -> Any:
+    "What `make` gives for a row; its errors name the place."
+    try: return make(*row)
+    except (ValueError, TypeError) as e: raise ValueError(f"{where}: {e}") from None
+
 # %% ../../nbs/maprec/02_ratings.ipynb #67f03dde
 def fields(
     path: Path,
@@ -223,12 +228,6 @@ def _form(folder: Path) -> tuple[_EditionForm, Path, Path]:
             raise FileNotFoundError(f"{folder} has {there} but no {missing}; both are needed: fetch the set again")
     names = ", ".join(f"{f.ratings} and {f.items}" for f in FORMS)
     raise FileNotFoundError(f"no MovieLens in {folder}; its files are named {names}")
-
-# %% ../../nbs/maprec/02_ratings.ipynb #3998b54f
-def _made(where: str, make: Callable, *row: Any) -> Any:
-    "What `make` gives for a row; its errors name the place."
-    try: return make(*row)
-    except (ValueError, TypeError) as e: raise ValueError(f"{where}: {e}") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #7542b265
 def find_movielens(path: str | Path | None = None) -> Path:  # a folder

@@ -154,7 +154,7 @@ def curve(
             h = _known(r["metric"])
             if not (h and r["table"].startswith(table) and r["row"] in names): continue
             before = at.get(h, r) if r["ci"] is None else r
-            at[h] = r | {"ci": before["ci"], "n": before["n"]}
+            at[h] = r | {name: before[name] for name in ("ci", "n") if name in before}
     return dict(sorted(at.items()))
 
 def smoothed(values: Sequence[float]) -> np.ndarray:  # as many

@@ -103,17 +103,6 @@ def without_orders(
     for orders in (_SCRIPT, _ROLE): text = orders.sub(lambda m: " "*len(m[0]), text)
     return re.sub(r"[^.!?\n]+", lambda m: " "*len(m[0]) if _ORDER.search(m[0]) else m[0], text)
 
-# %% ../../nbs/maprec/03_detection.ipynb #b2b4a953
-def _applied(store: "MemoryStore", user: str, c: ProfileChange, turns: tuple[str, ...]) -> Memory | None:
-    "One change, written."
-    item = c.item or unknown_item(c.title, c.domain)
-    if c.action == "rate": return put_rating(store, user, Rated(item, c.rating, source="".join(turns)), turns)
-    if c.action != "take back": raise ValueError(f"a change is 'rate' or 'take back', got {c.action!r}")
-    key = title_key(c.title)
-    same = [r.rated.item for r in profile(store, user) if title_key(r.rated.item.title) == key]
-    if not c.item and key and len(same) == 1: item = same[0]       # the only one of this name that the user rated
-    return take_back(store, user, item.id, item.domain, turns)
-
 # %% ../../nbs/maprec/03_detection.ipynb #01b383aa
 def apply(
     store: "MemoryStore",
@@ -125,9 +114,19 @@ def apply(
 
     The same rating changes nothing, a different one replaces it, an unknown title becomes an item of its own.
     Raises `ValueError` for another action or an impossible rating."""
-    turns = (turn,) if turn else ()
-    with store.transaction(user): written = [_applied(store, user, c, turns) for c in changes]
-    return [m for m in written if m is not None]
+    turns, written = (turn,) if turn else (), []
+    with store.transaction(user):
+        for c in changes:
+            item = c.item or unknown_item(c.title, c.domain)
+            if c.action == "rate":
+                written.append(put_rating(store, user, Rated(item, c.rating, source=turn or ""), turns))
+                continue
+            if c.action != "take back": raise ValueError(f"a change is 'rate' or 'take back', got {c.action!r}")
+            key, rated = title_key(c.title), [r.rated.item for r in profile(store, user)]
+            same = [i for i in rated if title_key(i.title) == key]
+            if not c.item and key and len(same) == 1: item = same[0]   # the only one of this name that the user rated
+            written.append(take_back(store, user, item.id, item.domain, turns))
+    return list(filter(None, written))
 
 # %% ../../nbs/maprec/03_detection.ipynb #462841eb
 def labelled_updates(

@@ -105,6 +105,8 @@ _CLEAN = {"id": clean_text, "title": clean_text, "description": clean_text, "dom
           "length": partial(_whole, what="length", least=1, most=99_999), "country": partial(clean_text, limit=60)}
 
 # %% ../../nbs/maprec/01_items.ipynb #2240b5d5
+_beside = partial(field, repr=False, compare=False)   # a fact that two entries of one work may not share
+
 def letters(
     title: str,
 ) -> str:   # the title itself where it has none
@@ -124,13 +126,13 @@ class Item:
     description: str = ""
     domain: str = "films"
     # what else people call it, such as its English title
-    aliases: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    aliases: tuple[str, ...] = _beside(default=())
     # role and name: (("director", "Ridley Scott"), …); a dict of lists is taken too
-    people: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
-    audience: str = field(default="", repr=False, compare=False)          # one of `AUDIENCES`; "": not known
-    length: int | None = field(default=None, repr=False, compare=False)   # in its domain's unit of `LENGTH_UNITS`
-    series: tuple[str, int | None] | None = field(default=None, repr=False, compare=False)   # its name, the place in it
-    country: str = field(default="", repr=False, compare=False)
+    people: tuple[tuple[str, str], ...] = _beside(default=())
+    audience: str = _beside(default="")          # one of `AUDIENCES`; "": not known
+    length: int | None = _beside(default=None)   # in its domain's unit of `LENGTH_UNITS`
+    series: tuple[str, int | None] | None = _beside(default=None)   # its name, the place in it
+    country: str = _beside(default="")
 
     def __post_init__(self):
         check_text(self.id, "item id")

@@ -76,12 +76,6 @@ def select(
 # %% ../../nbs/maprec/05_prediction.ipynb #c27c9622
 LABELS = (1, 2, 3, 4, 5)    # whole stars
 
-def _opening(
-    domain: str,  # of the target, such as 'films'
-) -> str:
-    "The first line of every prompt."
-    return f"{domain.capitalize()} and what one person thought of them, from 1 (bad) to 5 (great).\n"
-
 # %% ../../nbs/maprec/05_prediction.ipynb #7d18f0b6
 def _asked_line(
     item: Item,
@@ -98,7 +92,8 @@ def rating_prompt(
 ) -> str:                     # to be followed by ' 1' … ' 5'
     "Plain lines for a model to complete (MAP §4.3 in a form that small models follow: ours)."
     rows = [f"{_asked_line(r.item, short)} {r.rating:g}\n" for r in rateds]
-    return "".join([_opening(target.domain), *rows, _asked_line(target, short)])
+    head = f"{target.domain.capitalize()} and what one person thought of them, from 1 (bad) to 5 (great).\n"
+    return "".join([head, *rows, _asked_line(target, short)])
 
 # %% ../../nbs/maprec/05_prediction.ipynb #b145c15b
 def rating_probabilities(

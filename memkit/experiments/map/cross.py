@@ -173,7 +173,8 @@ def _shares_asked(ratings: Ratings, cases: Cases, model: Any, similar: Similar, 
     "A function of way and `k`: the model's probabilities of every case, nan where it isn't asked."
     @cache
     def shares(way: str, k: int) -> np.ndarray:   # float[n, 5]
-        at, form = (cases.order == 0) | (way not in (RANDOM, SHUFFLED)), cross_messages if way == VANILLA else cross_prompt
+        at = (cases.order == 0) | (way not in (RANDOM, SHUFFLED))
+        form = cross_messages if way == VANILLA else cross_prompt
         prompts = _prompts_of(ratings, cases.at(at), cross_memories(k, similar)[way], form)
         out = np.full((len(cases), len(LABELS)), np.nan)
         out[at] = asked_probabilities(model, prompts, progress)

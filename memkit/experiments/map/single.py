@@ -58,8 +58,8 @@ def folds(
     aside = np.array([hash_of(f"tune {u}")/2**64 < tune for u in ratings.users])
     groups = [((place != i) & ~aside, (place != i) & aside, place == i) for i in range(k)]
     if k < 2 or not all(group.any() for three in groups for group in three):
-        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use two or "
-                         "more folds, and a share that leaves users to train and to tune on")
+        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use two "
+                         "or more folds, and a share that leaves users to train and to tune on")
     return [Fold(*map(np.flatnonzero, three)) for three in groups]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f517bcbb

@@ -183,17 +183,31 @@ def request_items(
     return out
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #69c33d07
-_TOLD = ("{t}: {n} stars", "I watched {t} last night, {n} out of 5", "I've already seen {t}", "Put {t} on my list",
-        "I'd give {t} a {n}")
-_ASKED = ("Recommend me a film", "What should I read next?", "Something like {t}, please",
-         "Three funny films from the 90s", "Any good series?", "Something else?",
-         "a game for the weekend, nothing scary", "Suggest a book by {p}", "anything with {p} in it?",
-         "two albums, please", "a podcast, but no true crime")
-_WITH_CHILD = ("Recommend a film for my {a} year old {w}", "What can I watch with my {w}? She is {a} years old.",
-              "a book for a {a}-year-old", "a game my {w} can play, he's {a} years old",
-              "my {w} is staying over, aged {a} years old. Which film?",
-              "Something scary for my {a} year old {w}, please", "A film with {p} for my little {w}, {a} years old")
+_TOLD = """{t}: {n} stars
+I watched {t} last night, {n} out of 5
+I've already seen {t}
+Put {t} on my list
+I'd give {t} a {n}""".splitlines()
+_ASKED = """Recommend me a film
+What should I read next?
+Something like {t}, please
+Three funny films from the 90s
+Any good series?
+Something else?
+a game for the weekend, nothing scary
+Suggest a book by {p}
+anything with {p} in it?
+two albums, please
+a podcast, but no true crime""".splitlines()
+_WITH_CHILD = """Recommend a film for my {a} year old {w}
+What can I watch with my {w}? She is {a} years old.
+a book for a {a}-year-old
+a game my {w} can play, he's {a} years old
+my {w} is staying over, aged {a} years old. Which film?
+Something scary for my {a} year old {w}, please
+A film with {p} for my little {w}, {a} years old""".splitlines()
 
+# %% ../../../nbs/experiments/map/03_requests.ipynb #86dff0cc
 def _random_message(rng: random.Random, items: Sequence[Item], requests: Sequence[str]) -> tuple[str, bool]:
     "A message, and whether it names a child."
     item, child = rng.choice(items), rng.random() < .2

@@ -74,14 +74,19 @@ def figure_2(
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a0afa406
 # an invented user
-HISTORY = (("film-alien-1979", 5.), ("film-amadeus-1984", 3.5), ("film-the-terminator-1984", 4.5),
-           ("film-annie-hall-1977", 2.), ("film-raiders-of-the-lost-ark-1981", 4.), ("film-the-thing-1982", 4.))
+HISTORY = _table("""
+    film-alien-1979 = 5
+    film-amadeus-1984 = 3.5
+    film-the-terminator-1984 = 4.5
+    film-annie-hall-1977 = 2
+    film-raiders-of-the-lost-ark-1981 = 4
+    film-the-thing-1982 = 4""")
 _TARGET, _KEPT = "film-aliens-1986", 3
 
 def example() -> tuple[list[Rated], Any]:
     "An invented user's ratings, and the target."
     films = own_catalogue()
-    return [Rated(films.get(id), rating) for id, rating in HISTORY], films.get(_TARGET)
+    return [Rated(films.get(id), float(stars)) for id, stars in HISTORY.items()], films.get(_TARGET)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #dc217831
 def figure_4(

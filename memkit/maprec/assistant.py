@@ -20,7 +20,7 @@ from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, che
 from .network import from_others
 from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
-    OTHER, PREFERENCE, RECOMMEND, ProfileChange, PromptedDetector, PromptedUpdater, apply)
+    OTHER, RECOMMEND, ProfileChange, PromptedDetector, PromptedUpdater, apply)
 from .frames import FrameReader, Linker
 from .items import (
     LISTS, RATING, Catalogue, Item, ProfileRow, Rated, catalogue_of, full_catalogue, history, named, not_to_offer,
@@ -29,9 +29,10 @@ from .items import (
 
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
 from .prediction import decode
-from .recommend import (
-    EVERYTHING, Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged,
-    listed_said, opinions, profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
+from memkit.maprec.recommend import (
+    _WORDS, ask_forget, confirm, EVERYTHING, facts_said, free_words, in_order, judged, listed_said, opinions,
+    profile_said, rating_fit, rating_said, recalled_for, recommend, Recommendation, Recommended, tell, weigh,
+    why_said)
 from .request_parsing import People
 from .understanding import SETTLED, DialogueState, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
@@ -232,12 +233,29 @@ def _lists(assistant: MapAssistant, user: str) -> dict[str, list[Item]]:
     return {k: [i for i, _ in noted(assistant.store, user, k)] for k in LISTS}
 
 # %% ../../nbs/maprec/12_assistant.ipynb #b90bdeec
-_NO_RATING = ("I take that as an opinion, but I found no title and rating in it that I could note. "
-             "Name a film or book, and say how you liked it or give it 1 to 5 stars.")
-_UNCLEAR = ("I can't tell which title “{}” is: my catalogue has several, or none. "
-           "Name it as it is written there, with its year, and say whether it is a film or a book.")
-_UNKNOWN = ("I can't tell which title you ask about; my catalogue has none of that name. "
-           "Name it as it is written there, or ask me for a recommendation.")
+_WORDS.globals |= {"tell": tell, "rating_said": rating_said, "ask_which": ask_which}
+_ANSWER = _WORDS.from_string("""
+{% macro words(u, work, told, reasons) -%}
+{% set made, lines = work.made, [] -%}
+{% for c, line in told -%}
+{% set line = "Taken off your list: %s."|format(c.item|named) if c.item in work.off else line -%}
+{% set guess = " (I had expected %.1f.)"|format(made.guess.expected) if made.guess and made.guess.item == c.item -%}
+{% set _ = lines.append(line ~ guess) -%}
+{% endfor -%}
+{% set _ = lines.extend(work.said if reasons else ["(answered from your profile)"] if work.said else []) -%}
+{% set nothing = "I take that as an opinion, but I found no title and rating in it that I could note. Name a film or "
+   ~ "book, and say how you liked it or give it 1 to 5 stars." -%}
+{% set unclear = "I can't tell which title “" ~ u.unclear ~ "” is: my catalogue has several, or none. Name it as it is "
+   ~ "written there, with its year, and say whether it is a film or a book." -%}
+{% set unknown = "I can't tell which title you ask about; my catalogue has none of that name. Name it as it is written "
+   ~ "there, or ask me for a recommendation." -%}
+{% set told_nothing = u.types == ("B",) and not (u.changes or u.act or u.notes) -%}
+{% set asked = ask_which(u.which) if u.which else unclear if u.unclear else unknown if u.unclear is not none -%}
+{% set found = tell(made.found, reasons) if made.found -%}
+{% set _ = lines.extend([nothing if told_nothing, asked, found]|select) -%}
+{% for r in made.predicted %}{% set _ = lines.append(rating_said(r, made.basis, reasons)) %}{% endfor -%}
+{{ lines|join("\n") }}
+{%- endmacro %}""").module
 
 # %% ../../nbs/maprec/12_assistant.ipynb #b9bebb80
 def words(
@@ -246,18 +264,8 @@ def words(
     reasons: bool = True,     # False: without cited ratings
 ) -> str:
     "The answer to a message of type A, B or both: confirmations first, then what was asked for."
-    made, told = work["made"], [c for c in u.changes if c.reason != SETTLED]
-    lines = [f"Taken off your list: {named(c.item)}." if c.item in work["off"] else line
-             for c, line in zip(told, confirm(told, work["rated"]))]
-    if made.guess:
-        at = [c.item for c in told].index(made.guess.item)
-        lines[at] += f" (I had expected {made.guess.expected:.1f}.)"
-    lines += work["said"] if reasons else ["(answered from your profile)"]*bool(work["said"])
-    if u.types == (PREFERENCE,) and not (u.changes or u.act or u.notes): lines.append(_NO_RATING)
-    if u.which: lines.append(ask_which(u.which))
-    elif u.unclear is not None: lines.append(_UNCLEAR.format(u.unclear) if u.unclear else _UNKNOWN)
-    lines += [tell(made.found, reasons)] if made.found else []
-    return "\n".join([*lines, *(rating_said(r, made.basis, reasons) for r in made.predicted)])
+    told = [c for c in u.changes if c.reason != SETTLED]
+    return _ANSWER.words(u, work, list(zip(told, confirm(told, work["rated"]))), reasons)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #a1ef8d3f
 @cache

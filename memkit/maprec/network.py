@@ -261,6 +261,7 @@ def _forward(layers: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray) -> 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
     "Size and training of the networks; each number was chosen on tuning users."
+    factors: tuple[tuple[int, float], ...] = FACTORS   # among the features
     members: int = 4
     hidden: int = 64
     dropout: float = .3
@@ -331,7 +332,6 @@ def fit_stars(
     users: Sequence[int],         # whose ratings may be used
     first: Windows | None = None, # cases of these users that look like those to be predicted
     settings: NetworkSettings = NetworkSettings(),
-    factors: Sequence[tuple[int, float]] = FACTORS,
     history: int = 18,            # longest of the further windows, where there are no first cases
 ) -> StarPredictor:
     """Fit statistics and networks on users' ratings, on the first cases and further windows. Features of training
@@ -339,8 +339,8 @@ def fit_stars(
     several = [] if first is None else [first]
     length = first.known.shape[1] if several else history
     cases = joined_cases(Windows, *several, history_windows(ratings, users, seed=settings.seed, history=length))
-    x = crossfitted(ratings, users, cases, seed=settings.seed, factors=factors)
-    statistics = fit_statistics(seen(ratings, users), ratings.items, factors)
+    x = crossfitted(ratings, users, cases, seed=settings.seed, factors=settings.factors)
+    statistics = fit_statistics(seen(ratings, users), ratings.items, settings.factors)
     return StarPredictor(statistics, fit_networks(x, cases.truth, settings))
 
 # %% ../../nbs/maprec/07_network.ipynb #2f2a944c
@@ -362,18 +362,17 @@ def stars_kept(
     users: Sequence[int],   # whose ratings may be used
     history: int = 18,      # longest of the windows
     settings: NetworkSettings = NetworkSettings(),
-    factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> StarPredictor:
     "The result of `fit_stars`, from the cache folder after the first time."
     def make(folder: Path):
-        net = fit_stars(ratings, users, settings=settings, factors=factors, history=history).network
+        net = fit_stars(ratings, users, settings=settings, history=history).network
         layers = [pair for member in net.members for pair in member]
         np.savez(folder/"fits.npz", net.mean, net.spread, *(array for pair in layers for array in pair))
-    folder = make_once(cache_dir()/"stars"/fits_key(ratings, users, history, settings, factors), make)
+    folder = make_once(cache_dir()/"stars"/fits_key(ratings, users, history, settings), make)
     with np.load(folder/"fits.npz", allow_pickle=False) as kept: mean, spread, *arrays = kept.values()
     pairs, many = list(zip(arrays[::2], arrays[1::2])), settings.members
     members = (tuple(pairs[i*len(pairs)//many:(i + 1)*len(pairs)//many]) for i in range(many))
-    statistics = fit_statistics(seen(ratings, users), ratings.items, factors)
+    statistics = fit_statistics(seen(ratings, users), ratings.items, settings.factors)
     return StarPredictor(statistics, Network(mean, spread, tuple(members)))
 
 # %% ../../nbs/maprec/07_network.ipynb #ebd24218

@@ -22,7 +22,7 @@ from ...evaluate.intervals import Interval, bootstrap, paired
 from ..result import TableRows, figure
 from ...maprec.classical import CONTROLS, joined_cases, seen, star_of
 from ...maprec.items import Item, Rated
-from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
+from ...maprec.network import NetworkSettings, Windows, fit_stars
 from memkit.maprec.prediction import (
     asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rating_prompt, select, shuffled,
     vanilla_messages)
@@ -170,14 +170,13 @@ def classical_scores(
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,
     settings: NetworkSettings = NetworkSettings(),
-    factors: Sequence[tuple[int, float]] = FACTORS,
     progress: bool = False,
 ) -> Scores:
     "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
     def of(users): return prediction_cases(ratings, users, orders, history)
     tests, found = [of(f.test) for f in chosen], []
     for f, test in zip(tqdm(chosen, disable=not progress, desc="folds"), tests):
-        ours = fit_stars(ratings, f.others, of(f.others), settings, factors).predict(test)
+        ours = fit_stars(ratings, f.others, of(f.others), settings).predict(test)
         found.append(controls(ratings, f.others, test) | {"ours": ours})
     predicted = {name: np.concatenate([p[name] for p in found]) for name in found[0]}
     return Scores(tuple(of(f.tune) for f in chosen), joined_cases(Cases, *tests),

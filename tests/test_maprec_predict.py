@@ -14,7 +14,7 @@ from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import simulated_ratings
 
 FEW = ((2, 20.),)
-LIGHT = NetworkSettings(members=1, hidden=8, epochs=1, batch=256)
+LIGHT = NetworkSettings(members=1, hidden=8, epochs=1, batch=256, factors=FEW)
 shares_of = lambda raw: np.asarray(raw)/np.sum(raw, -1, keepdims=True)
 rows_of_shares = st.lists(st.lists(st.floats(.001, 1), min_size=5, max_size=5), min_size=1, max_size=6).map(shares_of)
 
@@ -28,7 +28,7 @@ def stats(ratings): return fit_statistics(seen(ratings, range(60)), ratings.item
 
 
 @pytest.fixture(scope="module")
-def predictor(ratings): return fit_stars(ratings, range(60), settings=LIGHT, factors=FEW)
+def predictor(ratings): return fit_stars(ratings, range(60), settings=LIGHT)
 
 
 # --- controls
@@ -195,7 +195,7 @@ def test_the_predictor_keeps_the_contract_and_is_cold_safe(ratings, predictor):
 def test_scoring_never_lets_test_ratings_in(ratings):
     "Turning a test user's later ratings upside down must not move anything that was predicted for them."
     from dataclasses import replace
-    parts, kw = folds(ratings, 2), dict(orders=(0,), history=5, settings=LIGHT, factors=FEW)
+    parts, kw = folds(ratings, 2), dict(orders=(0,), history=5, settings=LIGHT)
     a = classical_scores(ratings, parts, **kw)
     u = int(parts[0].test[0])
     c = prediction_cases(ratings, [u], (0,), 5)

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS', 'LIST', 'LISTS', 'clean_text', 'check_domain',
            'letters', 'Item', 'check_rating', 'Rated', 'title_line', 'rating_line', 'named', 'row_key', 'unknown_item',
-           'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings',
-           'rated_of', 'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'profile_table',
-           'noted', 'note', 'not_to_offer']
+           'Catalogue', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings', 'rated_of',
+           'ProfileRow', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'profile_table', 'noted',
+           'note', 'not_to_offer']
 
 # %% ../../nbs/maprec/01_items.ipynb #289db8bc
 import csv
@@ -66,10 +66,9 @@ def check_domain(domain: str) -> str:  # the same word
     raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
 
 # %% ../../nbs/maprec/01_items.ipynb #ba2cd665
-def _whole(value: int | str | None, what: str, least: int, most: int) -> int | None:
+def _whole(value: int | None, what: str, least: int, most: int) -> int | None:
     "A whole number within bounds, or None."
     if value is None: return None
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most: return int(value)
     raise ValueError(f"{what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
 
@@ -106,6 +105,8 @@ _CLEAN = {"id": clean_text, "title": clean_text, "description": clean_text, "dom
           "length": partial(_whole, what="length", least=1, most=99_999), "country": partial(clean_text, limit=60)}
 
 # %% ../../nbs/maprec/01_items.ipynb #2240b5d5
+_beside = partial(field, repr=False, compare=False)   # a fact that two entries of one work may not share
+
 def letters(
     title: str,
 ) -> str:   # the title itself where it has none
@@ -125,13 +126,13 @@ class Item:
     description: str = ""
     domain: str = "films"
     # what else people call it, such as its English title
-    aliases: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    aliases: tuple[str, ...] = _beside(default=())
     # role and name: (("director", "Ridley Scott"), …); a dict of lists is taken too
-    people: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
-    audience: str = field(default="", repr=False, compare=False)          # one of `AUDIENCES`; "": not known
-    length: int | None = field(default=None, repr=False, compare=False)   # in its domain's unit of `LENGTH_UNITS`
-    series: tuple[str, int | None] | None = field(default=None, repr=False, compare=False)   # its name, the place in it
-    country: str = field(default="", repr=False, compare=False)
+    people: tuple[tuple[str, str], ...] = _beside(default=())
+    audience: str = _beside(default="")          # one of `AUDIENCES`; "": not known
+    length: int | None = _beside(default=None)   # in its domain's unit of `LENGTH_UNITS`
+    series: tuple[str, int | None] | None = _beside(default=None)   # its name, the place in it
+    country: str = _beside(default="")
 
     def __post_init__(self):
         check_text(self.id, "item id")
@@ -248,7 +249,7 @@ def domain(self: Catalogue, name: str) -> "Catalogue":
     return Catalogue(i for i in self.items if i.domain == name)
 
 # %% ../../nbs/maprec/01_items.ipynb #74c86700
-def item_of(
+def _item_of(
     row: Mapping,   # the fields of an Item; those that it doesn't have are left out
 ) -> Item:
     "An item from a row of a file. Raises the errors of `Item`."
@@ -256,7 +257,7 @@ def item_of(
 
 @lru_cache(4)
 def _read(name: str) -> tuple[Item, ...]:
-    return tuple(map(item_of, map(json.loads, own_data(name).read_text(encoding="utf-8").splitlines())))
+    return tuple(map(_item_of, map(json.loads, own_data(name).read_text(encoding="utf-8").splitlines())))
 
 # %% ../../nbs/maprec/01_items.ipynb #50ed07fe
 def own_catalogue() -> Catalogue:
@@ -301,7 +302,12 @@ def _from_file(
     return out
 
 # %% ../../nbs/maprec/01_items.ipynb #562d3f62
-ROLES = ("director", "cast", "author", "creator", "artist", "composer", "developer", "host")
+ROLES = tuple("director cast author creator artist composer developer host".split())
+
+def _number(row: Mapping, name: str) -> int | None:
+    value = row.get(name)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
+    return _whole(value, name, -9999, 999_999)
 
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
@@ -310,14 +316,13 @@ def _several(value: object) -> list[str]:
 def _item(row: Mapping) -> Item:
     "An item from a row of strings or JSON values."
     if not row.get("title"): raise ValueError("it has no title")
-    place = _whole(row.get("place"), "place", -9999, 999_999)
-    fields = {"domain": "films"} | {name: _several(v) if name in ("genres", "aliases", *ROLES) else v
-                                    for name, v in row.items()}
+    fields = {"domain": "films", **row} | {name: _number(row, name) for name in ("year", "length", "place")}
+    fields |= {name: _several(row[name]) for name in ("genres", "aliases", *ROLES) if name in row}
     fields["people"] = fields.get("people") or {role: fields[role] for role in ROLES if role in fields}
-    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], place)
+    if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], fields["place"])
     words = title_key(str(row["title"])).replace(" ", "-") or clean_text(str(row["title"]))
-    known = "-".join(map(str, filter(None, (fields["domain"], words, row.get("year")))))
-    return item_of(fields | {"id": str(row.get("id", known))})
+    known = "-".join(map(str, filter(None, (fields["domain"], words, fields["year"]))))
+    return _item_of(fields | {"id": str(row.get("id", known))})
 
 # %% ../../nbs/maprec/01_items.ipynb #43fb48f9
 def read_catalogue(
@@ -340,7 +345,7 @@ def _rated(row: Mapping, catalogue: Catalogue, names: Mapping[str, list[Item]], 
         at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
     if id in catalogue: return Rated(catalogue.get(id), stars, at, source)
     if not title: raise ValueError("it names no item: give a title, or an id of the catalogue")
-    year, domain = _whole(row.get("year"), "year", -9999, 999_999), row.get("domain")
+    year, domain = _number(row, "year"), row.get("domain")
     found = [i for i in names.get(title_key(title), []) if year in (None, i.year) and domain in (None, i.domain)]
     return Rated(found[0] if len(found) == 1 else unknown_item(title, domain or "films"), stars, at, source)
 
@@ -506,7 +511,7 @@ def import_ratings(
     return n
 
 # %% ../../nbs/maprec/01_items.ipynb #e4193001
-COLUMNS = ("domain", "title", "year", "genres", "description", "date", "rating", "source", "memory")
+COLUMNS = "domain title year genres description date rating source memory".split()
 
 # %% ../../nbs/maprec/01_items.ipynb #8f800263
 def profile_table(
@@ -515,10 +520,10 @@ def profile_table(
 ) -> "DataFrame":  # a row for each rating, in time order, with `COLUMNS`
     "A user's profile as a pandas table (MAP §3)."
     import pandas as pd
-    def row(memory: int, r: Rated) -> tuple:
-        i = r.item
-        return i.domain, i.title, i.year, ", ".join(i.genres), i.description, r.at, r.rating, r.source, memory
-    table = pd.DataFrame([row(r.memory_id, r.rated) for r in profile(store, user)], columns=list(COLUMNS))
+    rows = [vars(r.rated.item) | vars(r.rated) | {"date": r.rated.at, "memory": r.memory_id}
+            for r in profile(store, user)]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["genres"] = table["genres"].map(", ".join)
     table["date"] = pd.to_datetime(table["date"], utc=True)
     return table.astype({"year": "Int64", "rating": float, "memory": "int64"})
 

@@ -59,16 +59,16 @@ def check_predictor(
     targets: Sequence[Item],   # two or more
 ):
     "The contract of every `Predictor`; raises `AssertionError` that names the promise broken."
-    p, n = make(), len(targets)
-    shares = np.asarray(p.predict(history, targets))
-    assert shares.shape == (n, 5), "five probabilities for each target"
-    assert (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5), "probabilities are 0 or more, and sum to 1"
-    assert np.asarray(p.predict(history, ())).shape == (0, 5), "no targets, no rows"
-    cold = np.asarray(p.predict((), targets))
-    assert cold.shape == (n, 5) and np.allclose(cold.sum(1), 1, atol=1e-5), "an empty history has a defined answer"
-    alone = np.concatenate([p.predict(history, [t]) for t in targets])
-    assert np.allclose(alone, shares, atol=1e-4), "an item's probabilities don't depend on other targets"
-    assert np.allclose(p.predict(history, targets), shares, atol=1e-6), "the same question has the same answer"
+    p = make()
+    def predict(history, targets):     # an empty history, or no targets, have a defined answer too
+        shares = np.asarray(p.predict(history, targets))
+        assert shares.shape == (len(targets), 5), "five probabilities for each target"
+        assert (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5), "probabilities are >= 0 and sum to 1"
+        return shares
+    predict(history, ()), predict((), targets)
+    whole, alone = predict(history, targets), np.concatenate([predict(history, [t]) for t in targets])
+    assert np.allclose(alone, whole, atol=1e-4), "an item's probabilities don't depend on other targets"
+    assert np.allclose(predict(history, targets), whole, atol=1e-6), "the same question has the same answer"
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #5b2c7f10
 _FILE = "catalogue_vectors.npz"   # below data/

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['LENGTHS', 'PromptForm', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 'Fold', 'hash_of', 'folds', 'ordered_rows',
            'Cases', 'prediction_cases', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'Scores', 'controls',
-           'classical_scores', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow', 'PromptResults',
-           'ask_all', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize', 'choose_rows',
-           'prompt_ways', 'language_rows']
+           'classical_scores', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow', 'PromptResults', 'judge',
+           'whole_history', 'MapSize', 'choose_rows', 'language_rows']
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #9f3e06fa
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ from ...evaluate.intervals import Interval, bootstrap, paired
 from ..result import TableRows, figure
 from ...maprec.classical import CONTROLS, joined_cases, seen, star_of
 from ...maprec.items import Item, Rated
-from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
+from ...maprec.network import NetworkSettings, Windows, fit_stars
 from memkit.maprec.prediction import (
     asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rating_prompt, select, shuffled,
     vanilla_messages)
@@ -59,8 +58,8 @@ def folds(
     aside = np.array([hash_of(f"tune {u}")/2**64 < tune for u in ratings.users])
     groups = [((place != i) & ~aside, (place != i) & aside, place == i) for i in range(k)]
     if k < 2 or not all(group.any() for three in groups for group in three):
-        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use two or "
-                         "more folds, and a share that leaves users to train and to tune on")
+        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use two "
+                         "or more folds, and a share that leaves users to train and to tune on")
     return [Fold(*map(np.flatnonzero, three)) for three in groups]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f517bcbb
@@ -171,14 +170,13 @@ def classical_scores(
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,
     settings: NetworkSettings = NetworkSettings(),
-    factors: Sequence[tuple[int, float]] = FACTORS,
     progress: bool = False,
 ) -> Scores:
     "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
     def of(users): return prediction_cases(ratings, users, orders, history)
     tests, found = [of(f.test) for f in chosen], []
     for f, test in zip(tqdm(chosen, disable=not progress, desc="folds"), tests):
-        ours = fit_stars(ratings, f.others, of(f.others), settings, factors).predict(test)
+        ours = fit_stars(ratings, f.others, of(f.others), settings).predict(test)
         found.append(controls(ratings, f.others, test) | {"ours": ours})
     predicted = {name: np.concatenate([p[name] for p in found]) for name in found[0]}
     return Scores(tuple(of(f.tune) for f in chosen), joined_cases(Cases, *tests),
@@ -280,15 +278,15 @@ class PromptResults:
         return self.predicted[[place[key] for key in keys(cases)]]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4abdd64a
-def ask_all(lm: Any, ratings: Ratings, cases: Cases, form: PromptForm) -> np.ndarray:   # [n, 5]
+def _ask_all(lm: Any, ratings: Ratings, cases: Cases, form: PromptForm) -> np.ndarray:   # [n, 5]
     "The model's probabilities for every case."
     return asked_probabilities(lm, [form(*known) for known in histories(ratings, cases)])
 
 def judge(lm: Any, ratings: Ratings, scores: Scores, form: PromptForm) -> PromptResults:
     "Ask about every fold's tuning and test cases; calibrate on the first."
-    said, found = ask_all(lm, ratings, scores.cases, form), np.zeros(len(scores.cases))
+    said, found = _ask_all(lm, ratings, scores.cases, form), np.zeros(len(scores.cases))
     for i, tune in enumerate(scores.tune):
-        fit, at = fit_calibration(ask_all(lm, ratings, tune, form), star_of(tune.truth)), scores.fold == i
+        fit, at = fit_calibration(_ask_all(lm, ratings, tune, form), star_of(tune.truth)), scores.fold == i
         found[at] = decode(fit(said[at]))
     return PromptResults(scores.cases, decode(said, "argmax"), found)
 
@@ -297,11 +295,11 @@ def whole_history(rated: Sequence[Rated], target: Item) -> str:
     "All that is known, in plain lines (MAP §5.3; plain lines: ours)."
     return rating_prompt(rated, target, short=True)
 
-def masked_history(rated: Sequence[Rated], target: Item) -> str:
+def _masked_history(rated: Sequence[Rated], target: Item) -> str:
     "The same without titles: a control."
     return rating_prompt(*masked(rated, target), short=True)
 
-def with_memory(k: int | None, how: str = "genres") -> PromptForm:   # rows to show; None: all
+def _with_memory(k: int | None, how: str = "genres") -> PromptForm:   # rows to show; None: all
     "Only the ratings that matter for the target (MAP §4.3)."
     return lambda rated, target: whole_history(select(rated, target, k, how), target)
 
@@ -335,21 +333,21 @@ def choose_rows(
     "How many rows of a memory to show, by the calibrated error on tuning users."
     errors = {}
     for k in (1, 3, 5, 8, None):
-        said = ask_all(lm, ratings, tune, with_memory(k))
+        said = _ask_all(lm, ratings, tune, _with_memory(k))
         errors[k] = mean_mae(tune, decode(fit_calibration(said, star_of(tune.truth))(said))).mean
     return min(errors, key=errors.get), errors
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #73c27e00
-def prompt_ways(
+def _prompt_ways(
     scores: Scores, size: MapSize, k: int | None,
 ) -> dict[str, tuple[PromptForm, Scores]]:   # how the prompt is made, and the cases
     "The ways to ask: the whole history, the flat conversation, the paper's memory, and controls (MAP §5.2, §5.3)."
     few = narrow(scores, size.tune, size.memory, LENGTHS)
     def dealt(rated, target): return whole_history(shuffled(select(rated, target, k), seed=len(rated)), target)
     return {"whole history": (whole_history, narrow(scores, size.tune, size.users)),
-            "whole history, titles masked": (masked_history, narrow(scores, size.tune, size.masked)),
+            "whole history, titles masked": (_masked_history, narrow(scores, size.tune, size.masked)),
             "vanilla": (vanilla_messages, narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)),
-            "MAP": (with_memory(k), few), "random memory": (with_memory(k, "random"), few),
+            "MAP": (_with_memory(k), few), "random memory": (_with_memory(k, "random"), few),
             "memory with ratings shuffled": (dealt, few)}
 
 _NO_CONTROLS = ("whole history", "vanilla", "MAP")
@@ -374,7 +372,7 @@ def language_rows(
     k, errors = choose_rows(lm, ratings, scores.tune[0].at(_some(scores.tune[0], size.tune//2, LENGTHS)))
     tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
     notes = {"vanilla": "a sample of users", "MAP": f"{k or 'all'} rows by genres, chosen on tuning users ({tried})"}
-    got, rows, ways = {}, [], prompt_ways(scores, size, k)
+    got, rows, ways = {}, [], _prompt_ways(scores, size, k)
     for way, (form, some) in tqdm(ways.items(), desc="language model", disable=not progress):
         got[way] = found = judge(lm, ratings, some, form)
         if way in _NO_CONTROLS: rows += mae_rows("Table 1", f"{way}, the model's likeliest star", some.cases, found.raw,

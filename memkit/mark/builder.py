@@ -17,9 +17,8 @@ import numpy as np
 from fastcore.basics import patch
 
 from .corrections import INJECTED, record_of
-from memkit.mark.conflict_resolution import (
-    BuilderSettings, Resolution, ResolutionStep, Source, new_meta, relations, resolve, said_at, sources_of,
-    with_sources)
+from .conflict_resolution import (BuilderSettings, Resolution, ResolutionStep, Source, new_meta, relations,
+    resolve, said_at, sources_of, with_sources)
 from .maintain import QuorumSettings, move_aside, revive, settle
 from .refined import (
     Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, memory_text)

@@ -260,7 +260,10 @@ class Vote:
 People = Mapping[str, Sequence[str]]   # pseudonym -> role and origin; who isn't there is a member and alone
 
 def vote_of(
-    at: int, by: str, claim: int, favours: bool,
+    at: int,        # its place in the log
+    by: str,        # pseudonym
+    claim: int,
+    favours: bool,
     people: People = {},
 ) -> Vote:
     "A vote of somebody, with their role, in the name of their origin."

@@ -76,7 +76,8 @@ def _columns(*given) -> list[np.ndarray]:
     if not right.all():
         i = int(np.argmin(right))
         raise ValueError("a recall count must be a whole number, 0 or more, an age 0 days or more (see `age_days`), a "
-                         f"similarity finite, a feedback score in -1..1; candidate {i} has {[c[i] for c in columns]}")
+                         f"similarity finite, a feedback score in -1..1; candidate {i} has "
+                         f"{[float(c[i]) for c in columns]}")
     return columns
 
 # %% ../../nbs/mark/01_scoring.ipynb #85b5bba5

@@ -180,7 +180,7 @@ TABLE_7 = (
 # %% ../../nbs/mark/02_trust.ipynb #30679ae6
 def table_7(
     settings: TrustSettings = PAPER,
-) -> list[tuple[Printed, dict[str, tuple[float, float]], tuple[bool, bool]]]:
+) -> list[tuple[Printed, dict, tuple]]:
     # each row as printed, what the formulas give in the worst and best order, and whether it is kept in these
     "MARK's Table 7 under its own rule. The fiftieth row doesn't tell the order of its recalls."
     out, trust = [], new_trust(settings)

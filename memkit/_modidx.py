@@ -1339,8 +1339,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'memkit/experiments/malp/answers.py'),
                                                  'memkit.experiments.malp.answers.other_words': ( 'experiments/malp/answers.html#other_words',
                                                                                                   'memkit/experiments/malp/answers.py'),
-                                                 'memkit.experiments.malp.answers.over_examples': ( 'experiments/malp/answers.html#over_examples',
-                                                                                                    'memkit/experiments/malp/answers.py'),
                                                  'memkit.experiments.malp.answers.paper_2': ( 'experiments/malp/answers.html#paper_2',
                                                                                               'memkit/experiments/malp/answers.py'),
                                                  'memkit.experiments.malp.answers.query_gold': ( 'experiments/malp/answers.html#query_gold',

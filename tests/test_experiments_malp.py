@@ -232,7 +232,7 @@ def test_a_breach_is_counted():
 
 def test_a_style_wins_by_what_the_memories_add():
     bare, more = np.array([-1., -9, -9, -9, -9, -9]), np.array([-2., -9, -9, -9, -9, -4])
-    chosen = malp_answers.chosen_styles({(STANDARD, 1, "i"): bare, (DPEM, 1, "i"): more, (RANDOM, 1, "i"): bare})
+    chosen = malp_answers.chosen_styles({(STANDARD, 1, "i"): bare[None], (DPEM, 1, "i"): more[None], (RANDOM, 1, "i"): bare[None]})
     assert chosen[STANDARD, 1, "i"] == PREFERENCES[0] and chosen[DPEM, 1, "i"] == PREFERENCES[5] and chosen[RANDOM, 1, "i"] == PREFERENCES[0]
 
 def test_a_model_without_label_scores(ann, embedder):
@@ -251,9 +251,7 @@ def test_an_answer_counts_per_token():
     shown = {(STANDARD, 1, "i"): [ask("bare "), ask("bare ")], (DPEM, 1, "i"): [ask("shown "), ask("bare ")]}
     scores = malp_answers.example_scores(Table(), shown, [("q", answers)]*2)
     assert scores[DPEM, 1, "i"].tolist() == [[-3, -5, -5, -5, -5, -5], [-3, -3, -3, -3, -3, -3]]
-    mean = malp_answers.over_examples(scores)
-    assert mean[DPEM, 1, "i"].tolist() == [-3, -4, -4, -4, -4, -4] and malp_answers.chosen_styles(mean)[DPEM, 1, "i"] == PREFERENCES[0]
-    assert not malp_answers.over_examples(scores, slice(2, None))
+    assert malp_answers.chosen_styles(scores)[DPEM, 1, "i"] == PREFERENCES[0] and malp_answers.chosen_styles(scores, slice(2, None)) == {}
     with pytest.raises(ValueError): malp_answers.example_scores(Table(), shown, [("q", answers)])
 
 def test_what_is_raised_for_everybody_says_nothing():

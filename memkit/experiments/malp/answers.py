@@ -7,8 +7,8 @@ __all__ = ['STYLE_QUERY', 'SETTINGS', 'Key', 'Answers', 'QUOTED', 'INJECTION', '
            'IN_OTHER_WORDS', 'TOTAL', 'PAPER_2', 'NOT_OURS', 'PAIRS', 'Example', 'WEIGHTS', 'CURVES', 'query_gold',
            'ModelQuestion', 'Studies', 'draw_items', 'item_prompt', 'answer_all', 'best_memory', 'paper_2',
            'table_5_rows', 'table_2_rows', 'score_rows', 'chosen_styles', 'raised_above', 'style_examples',
-           'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'response_rows',
-           'weights_rows', 'after_rounds']
+           'other_words', 'style_hits', 'mean_scores', 'example_scores', 'response_rows', 'weights_rows',
+           'after_rounds']
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #8a7f84fd
 import json
@@ -237,13 +237,15 @@ def score_rows(
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #e726111a
 def chosen_styles(
-    scores: Mapping[Key, np.ndarray],  # for each of PREFERENCES; those of STANDARD among them
-) -> Answers:
-    """The style whose score is raised most above the standard one, as `raised_above` has it; the likeliest in the
+    scores: Mapping[Key, np.ndarray],  # [examples, PREFERENCES] each; those of STANDARD among them
+    which: slice = slice(None),        # of the examples
+) -> Answers:                          # of those keys that have them
+    """The style whose mean score is raised most above the standard one, as `raised_above` has it; the likeliest in the
     standard row (calibration: ours)."""
-    bare, rows, out = {id: s for (name, _, id), s in scores.items() if name == STANDARD}, {}, {}
-    for (name, n, id), s in scores.items(): rows.setdefault((name, n), {})[id] = s - bare[id]
-    for (name, n, id), s in scores.items():
+    means = {key: s[which].mean(0) for key, s in scores.items() if len(s[which])}
+    bare, rows, out = {id: s for (name, _, id), s in means.items() if name == STANDARD}, {}, {}
+    for (name, n, id), s in means.items(): rows.setdefault((name, n), {})[id] = s - bare[id]
+    for (name, n, id), s in means.items():
         others = [r for other, r in rows[name, n].items() if other != id]
         best = s if name == STANDARD else raised_above(rows[name, n][id], others)
         out[name, n, id] = PREFERENCES[int(np.argmax(best))]
@@ -330,14 +332,6 @@ def example_scores(
         for messages, (_, answers) in zip(those, examples, strict=True):
             if tuple(messages) not in seen: seen[tuple(messages)] = mean_scores(model, messages, answers)
     return {key: np.array([seen[tuple(m)] for m in those]) for key, those in prompts.items()}
-
-# %% ../../../nbs/experiments/malp/02_answers.ipynb #911df339
-def over_examples(
-    scores: Mapping[Key, np.ndarray],  # [examples, PREFERENCES] each
-    which: slice = slice(None),        # of the examples
-) -> dict[Key, np.ndarray]:            # [PREFERENCES]
-    "The mean over some questions; of those keys that have them."
-    return {k: s[which].mean(0) for k, s in scores.items() if len(s[which])}
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #6b4a4d84
 def response_rows(

@@ -29,7 +29,7 @@ from ..result import (
     BARS, Palette, PaperPicture, Result, TableRows, SMALLEST, intervals, of_paper, rows_of, sheet)
 from .answers import (
     BOTH, CURVES, INJECTION, IN_OTHER_WORDS, LORA, MALP, OTHERS, QUOTED, SETTINGS, TASKS, Answers, Key, ModelQuestion,
-    Example, Studies, after_rounds, chosen_styles, draw_items, item_prompt, other_words, over_examples,
+    Example, Studies, after_rounds, chosen_styles, draw_items, item_prompt, other_words,
     best_memory, response_rows, score_rows, style_examples, table_5_rows, weights_rows)
 from .recall import (
     CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RANDOM, RAW, STANDARD, evidence_cases, evidence_rows,
@@ -196,14 +196,14 @@ def agreement_rows(
 @dataclass(frozen=True, kw_only=True)
 class Size:
     "How much the experiment measures; all ours. A visit has six rounds."
-    patients: int           # whose memories are searched
-    answered: int           # of these, whose questions a model answers, and who get weights
-    visits: int             # of each patient
-    profile: int            # questions of each kind, for each patient who is answered, at most
-    knowledge: int
-    response: int
-    after: tuple[int, ...]  # visits after which Figure 4 asks; the last is all of them
-    public: bool            # LoCoMo and MemoryBank too, where MEMKIT_DATA has them?
+    patients: int = 20      # whose memories are searched
+    answered: int = 8       # of these, whose questions a model answers, and who get weights
+    visits: int = 20        # of each patient
+    profile: int = 5        # questions of each kind, for each patient who is answered, at most
+    knowledge: int = 3
+    response: int = 3
+    after: tuple[int, ...] = (1, 6, 20)  # visits after which Figure 4 asks; the last is all of them
+    public: bool = True     # LoCoMo and MemoryBank too, where MEMKIT_DATA has them?
     examples: int = 12      # new questions with an answer in each style
     others: int = 4         # the same in other words
     lora: LoraSettings = LoraSettings()
@@ -217,7 +217,7 @@ class Size:
 QUICK = Size(
     patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=2,
     others=0, lora=LoraSettings(epochs=2, questions=2, least=20, share=0.2))
-FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
+FULL = Size()
 _ROUNDS = 6   # in a visit
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #e0a5db78
@@ -309,8 +309,7 @@ def answer_rows(studies: Studies, answers: Answers, shown: Mapping[Key, Any], si
     items, asked, n = studies.items, studies.asked(), size.visits
     quoted = {(name, n, i.id): best_memory(studies.hits(of, n, i)) for i in asked for name, of in QUOTED.items()}
     answers = {**answers, **quoted}
-    styles, others = (chosen_styles(over_examples(shown, part))
-                      for part in (slice(size.examples), slice(size.examples, None)))
+    styles, others = (chosen_styles(shown, part) for part in (slice(size.examples), slice(size.examples, None)))
     rows = score_rows(items, answers, n, TASKS[:4]) + score_rows(items, styles, n, TASKS[4:5])
     rows += score_rows(items, others, n, [IN_OTHER_WORDS]) + response_rows(items, answers, n)
     if weights is None: return rows + weights_rows()

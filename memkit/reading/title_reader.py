@@ -127,9 +127,8 @@ def candidates(
 
 # %% ../../nbs/reading/09_title_reader.ipynb #d118c9e4
 @dataclass(frozen=True)
-class JudgedTitle:
+class JudgedTitle(Candidate):
     "A candidate after the second pass."
-    where: Candidate
     roles: np.ndarray    # probabilities of JUDGED
     stars: np.ndarray    # probabilities of STARS
     domain: str          # one of `labels.DOMAINS`
@@ -148,14 +147,12 @@ def stars_shares(
 def apart(judged: Sequence[JudgedTitle]) -> list[JudgedTitle]:   # in order
     "Candidates that are likely titles, none of which overlaps another."
     def sure(j: JudgedTitle) -> float:
-        several = j.where.listed and j.where.words > 1
-        return 1 - j.roles[0] + .25*j.where.tagged + .3*several + .01*j.where.listed
+        return 1 - j.roles[0] + .25*j.tagged + .3*(j.listed and j.words > 1) + .01*j.listed
     out = []
     for j in sorted(judged, key=sure, reverse=True):
-        c = j.where
-        free = not any(c.part == o.where.part and c.start < o.where.end and o.where.start < c.end for o in out)
+        free = not any(j.part == o.part and j.start < o.end and o.start < j.end for o in out)
         if j.roles[0] <= .6 and free: out.append(j)
-    return sorted(out, key=lambda j: (j.where.part, j.where.start))
+    return sorted(out, key=lambda j: (j.part, j.start))
 
 # %% ../../nbs/reading/09_title_reader.ipynb #eaa8387d
 def likely_stars(shares: np.ndarray) -> float:   # shares: probabilities of STARS
@@ -176,7 +173,7 @@ def score_evidence(
     out = []
     for m in found:
         near = log_odds(j.stars[np.abs(values - m[2]) <= .5].sum())
-        place = place_of((j.where.start, j.where.end), m, list(titles), found, text)
+        place = place_of((j.start, j.end), m, list(titles), found, text)
         out.append((m[2], [*place, float(m not in sure), near, near*(m not in sure)]))
     return out
 
@@ -190,12 +187,12 @@ def row_evidence(
     text: str,                  # of its part
 ) -> list[float]:
     "What speaks for a title to be rated in earnest: nineteen numbers."
-    c, words = j.where, text[j.where.start:j.where.end]
+    words = text[j.start:j.end]
     n = len(re.findall(r"\w+", words))
     ordinary = n == 1 and words.islower() and words in common_words()
     share, rated = (log_odds(other.share), other.role == "rate") if other else (0., False)
     near = bool(other and other.rating and abs(other.rating - likely_stars(j.stars)) <= .5)
-    return [*map(float, (log_odds(j.roles[1]), log_odds(acts["rate"]), c.listed, ordinary, c.tagged, scored, n > 5,
+    return [*map(float, (log_odds(j.roles[1]), log_odds(acts["rate"]), j.listed, ordinary, j.tagged, scored, n > 5,
                j.roles[0] < .1, log_odds(j.roles[2:].max()), log_odds(rates), share*rated, share*(not rated),
                other is None,
                *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near))]
@@ -231,8 +228,8 @@ def judged(
                   for n, (c, o) in enumerate(zip(found, others))])
     roles, steps = softmax(self.head("judged", v)), sigmoid(self.head("stars", v))
     domains = softmax(self.head("title domain", v))
-    return [JudgedTitle(c, roles[n], stars_shares(steps[n]), DOMAINS[domains[n].argmax()], float(domains[n].max()))
-            for n, c in enumerate(found)]
+    return [JudgedTitle(*vars(c).values(), role, stars_shares(step), DOMAINS[domain.argmax()], float(domain.max()))
+            for c, role, step, domain in zip(found, roles, steps, domains)]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #57476fee
 def joint_acts(own: np.ndarray, other: TitleReading) -> dict[str, float]:
@@ -250,7 +247,7 @@ def both(
     parts: Sequence[str],
 ) -> tuple[float, dict[str, float], Mention | None]:
     "What both readers say beside the judged title itself: the second to fourth argument of `row_evidence`."
-    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j.where, parts)), None)
+    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j, parts)), None)
 
 # %% ../../nbs/reading/09_title_reader.ipynb #7b8be0de
 @patch
@@ -278,7 +275,7 @@ def small(self: TitleReader, name: str, numbers: Sequence[Sequence[float]]) -> n
 def _mention(self: TitleReader, j: JudgedTitle, titles: Sequence[tuple[int, int]], parts: Sequence[str],
              said_by: tuple) -> Mention:
     "A judged title with its role, its probability and its stars."
-    c, text = j.where, parts[j.where.part]
+    text = parts[j.part]
     found = score_evidence(j, titles, text)
     fits = self.small("scored", [numbers for _, numbers in found]) if found else np.zeros(1)
     said = bool(fits.max() > .5)
@@ -286,8 +283,8 @@ def _mention(self: TitleReader, j: JudgedTitle, titles: Sequence[tuple[int, int]
     if role == "rate":
         share = float(self.small("kept", [row_evidence(j, *said_by, said, text)])[0])
         stars = found[int(fits.argmax())][0] if said else likely_stars(j.stars)
-    return Mention(text[c.start:c.end].strip(AROUND), c.start, c.end, role, share, j.domain, stars, said,
-                   c.part < len(parts) - 1, j.domain_share)
+    return Mention(text[j.start:j.end].strip(AROUND), j.start, j.end, role, share, j.domain, stars, said,
+                   j.part < len(parts) - 1, j.domain_share)
 
 # %% ../../nbs/reading/09_title_reader.ipynb #6f714ae7
 @lru_cache(256)      # detector and updater ask for the same message
@@ -296,9 +293,9 @@ def _read(self: TitleReader, text: str, before: str = "") -> TitleReading:
     parts = message_parts(text, before)
     (kept, own), other = self.seen(parts), load_reader().titles(text, before)
     mentions = [m for m in other.mentions
-                if m.role in ("like", "not") and not any(_overlap(m, j.where, parts) for j in kept)]
+                if m.role in ("like", "not") and not any(_overlap(m, j, parts) for j in kept)]
     for j in kept:
-        spans = [(k.where.start, k.where.end) for k in kept if k.where.part == j.where.part]
+        spans = [(k.start, k.end) for k in kept if k.part == j.part]
         mentions.append(self._mention(j, spans, parts, both(j, own, other, parts)))
     mentions.sort(key=lambda m: (not m.before, m.start))
     return TitleReading(joint_acts(own, other), tuple(mentions), other.domain, other.audience)

@@ -20,8 +20,8 @@ import numpy as np
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
 from .scorer import (
-    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, by_meaning, in_context, load_scorer, may_lean_on, only_asks,
-    probability_known, words_and_meaning)
+    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, best, by_meaning, in_context, load_scorer, may_lean_on,
+    only_asks, probability_known, words_and_meaning)
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
 from ..reading.labels import HEALTH
@@ -158,11 +158,10 @@ def nearest_said(
     asked, index = load_scorer().embed([question])[0], WordIndex()
     for t in said: index.add(known[t.id].words)
     words, alone = stretched(index.scores(stems(question))), np.stack([known[t.id].vector for t in said]) @ asked
-    best = [np.argsort(-x, kind="stable")[:COMPARED] for x in (words, alone)]
-    rows = np.union1d([i for i in best[0] if words[i]], best[1]).astype(int)
+    rows = np.union1d([i for i in best(words, COMPARED) if words[i]], best(alone, COMPARED)).astype(int)
     context = _in_context(known, [said[i].id for i in rows]) @ asked
     scores = words_and_meaning(words[rows], by_meaning(alone[rows], context))
-    return [said[i] for i in sorted(rows[np.argsort(-scores, kind="stable")[:READ]])]
+    return [said[i] for i in sorted(rows[best(scores, READ)])]
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
@@ -308,9 +307,9 @@ def _proposals(assistant: "Assistant", turn: Turn) -> list[tuple[str, dict]]:   
 
 def _decided(assistant: "Assistant", turn: Turn) -> dict[str, Any] | None:   # None: it is no reply to a proposal
     "What follows on a proposal: with a yes that message goes, and the request, which may repeat its words."
-    asked, meant = zip(*proposals) if (proposals := _proposals(assistant, turn)) else ((), ())
-    if not asked: return None
-    says, meant = load_scorer().confirms(turn.text), meant[0]
+    proposals = _proposals(assistant, turn)
+    if not proposals: return None
+    says, meant, asked = load_scorer().confirms(turn.text), proposals[0][1], [id for id, _ in proposals]
     if says["yes"] >= AGREES:
         return {"text": DELETED, "way": "forgotten", "forgets": tuple(dict.fromkeys([meant["turn"], *asked]))}
     if says["other"] > max(says["yes"], says["no"]): return None

@@ -195,6 +195,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.answer.scorer._Said.__init__': ( 'answer/scorer.html#_said.__init__',
                                                                                'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer._Said.add': ('answer/scorer.html#_said.add', 'memkit/answer/scorer.py'),
+                                      'memkit.answer.scorer._Search': ('answer/scorer.html#_search', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer._cosines': ('answer/scorer.html#_cosines', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer._embedded': ('answer/scorer.html#_embedded', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer._embedded_once': ( 'answer/scorer.html#_embedded_once',

@@ -101,18 +101,22 @@ def probability_known(found: Sequence[Evidence]) -> float:   # 0..1
     return float(sigmoid(_logits("known", known_features(np.array([e.logit for e in found])))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4415ab9b
+class _Search(Encoded): file, reads = SEARCH, {}
+
 class Scorer(Encoded):
     "Finds and reads messages that may answer a question. Threads may share one."
+    file, reads = READING, ANSWER_HEADS
+
     def __init__(
         self,
         folder: Path | None = None,    # of the weights of both networks; None: those that ship with memkit
     ):
         reading, search = (Path(folder)/name if folder else own_data(name) for name in (READING, SEARCH))
-        super().__init__(reading, ANSWER_HEADS)
+        super().__init__(reading)
         self.set = {name: a.astype(np.float32) for name, a in load_file(reading).items() if name.startswith("set.")}
         self.set_layers = [{name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)}
                            for layer in ("set.layers.0.", "set.layers.1.")]
-        self.search = Encoded(search, {})
+        self.search = _Search(search)
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
         "What a new message wants: the mean of two readers' logits (ours)."

@@ -269,12 +269,13 @@ def third_person(
 
     Raises `ValueError` for another speaker."""
     if speaker not in ("user", "assistant"): raise ValueError(f"speaker must be 'user' or 'assistant', got {speaker!r}")
+    of_user, me = speaker == "user", f"the {speaker}"
     parts = _quotes_apart(_OPENING.sub("", _unwrapped(sentence.strip())))
     for i in range(0, len(parts), 2):
-        t = _TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i]
-        t = _replaced(_subject(t, _I, _I, f"the {speaker}"), _FIRST, f"the {speaker}")
-        if speaker == "user": parts[i] = _replaced(t, _WE, "the user")
-        else: parts[i] = _replaced(_subject(t, _YOU_SUBJECT, r"[Yy]ou\b", "the user"), _SECOND, "the user")
+        t = _TOLD_ME.sub(r"the assistant \1", parts[i]) if of_user else parts[i]
+        t = _replaced(_subject(t, _I, _I, me), _FIRST, me)
+        if not of_user: t = _subject(t, _YOU_SUBJECT, r"[Yy]ou\b", "the user")
+        parts[i] = _replaced(t, _WE if of_user else _SECOND, "the user")
     text = "".join(parts)
     return text[:1].upper() + text[1:]
 
@@ -347,12 +348,11 @@ def shown_note(
     nothing else does (ours)."""
     first, (speaker, last) = len(said) - 1, said[-1]
     while first > max(0, len(said) - 3) and points_back(said[first][1]): first -= 1
-    own = lambda s: third_person(s, speaker) if rewrite else s
+    def own(s: str) -> str: return third_person(s, speaker) if rewrite else s
+    before = [_closed(own(s)) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]]
     named = own(last)
     unnamed = not re.search(r"\bthe (?:user|assistant)\b", named, re.I) or re.search(r"\b(?:we|our|us)\b", named)
-    if rewrite and unnamed: named = f"The {speaker} said: {named}"
-    before = [_closed(own(s)) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]]
-    return " ".join([*before, named])
+    return " ".join([*before, *[f"The {speaker} said:"]*bool(rewrite and unnamed), named])
 
 # %% ../../nbs/reading/08_notes.ipynb #38dfc461
 def sides(
@@ -489,8 +489,8 @@ def _parts(s: ReadSentence, keep: float) -> list[tuple[str, Sequence[Clause], fl
     "What becomes a note each, and its probability: the sentence, or its clauses where they differ in what they tell."
     facts = [c for c in s.clauses if len(c.text.split()) >= LEAST and not why_not([c], c.keep, keep)]
     if len({(c.attribute, c.about, c.subject.casefold()) for c in facts}) < 2:
-        told = [c.keep for c in s.clauses if c.act in STATES]
-        return [(s.text, s.clauses, (1 - s.worth[0] + max(told, default=0.))/2)]
+        told = max((c.keep for c in s.clauses if c.act in STATES), default=0.)
+        return [(s.text, s.clauses, (1 - s.worth[0] + told)/2)]
     return [(_JOINED.sub("", c.text.strip(" ,;")) or c.text, [c], c.keep) for c in facts]
 
 # %% ../../nbs/reading/08_notes.ipynb #65a20160

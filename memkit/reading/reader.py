@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -69,24 +69,20 @@ class Encoded:
     bits = 32                                   # of a number of the graph's matrices: 32, or 8, which is twice as fast
     inputs = staticmethod(stacked)              # from what it reads to the graph's inputs
 
-    def __init__(
-        self,
-        weights: Path | None = None,          # None: those that ship with memkit
-        heads: Iterable[str] | None = None,   # None: `reads`; a mapping also says what each sees and gives
-    ):
+    def __init__(self, weights: Path | None = None):   # None: those that ship with memkit
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
-        weights, heads = Path(weights or own_data(self.file)), self.reads if heads is None else heads
-        key = hashlib.blake2b(weights.read_bytes() + " ".join(heads).encode(), digest_size=8).hexdigest()
+        weights = Path(weights or own_data(self.file))
+        key = hashlib.blake2b(weights.read_bytes() + " ".join(self.reads).encode(), digest_size=8).hexdigest()
         folder = make_once(cache_dir()/f"reader-{key}-{self.bits}",
-                           lambda f: write_reader_graph(*self.network(weights, heads), f, self.bits))
+                           lambda f: write_reader_graph(*self.network(weights), f, self.bits))
         kept = np.load(folder/"heads.npz")
         self.name, self.graph = f"{weights.stem} {key}", open_graph(folder/"model.onnx")
-        self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in heads}
+        self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in self.reads}
 
-    def network(self, weights: Path, heads: Mapping[str, tuple[str, int]]) -> tuple[Any, dict[str, np.ndarray]]:
+    def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
         from memkit.reading.training import load
-        return load(weights, heads), stacked([tokens_of(("Hello there.", "I am Ann.")), tokens_of(("Hi",))])
+        return load(weights, self.reads), stacked([tokens_of(("Hello there.", "I am Ann.")), tokens_of(("Hi",))])
 
 # %% ../../nbs/reading/05_reader.ipynb #8441e01b
 class Reader(Encoded):

@@ -8,7 +8,7 @@ __all__ = ['title_hints', 'TitleTokens', 'title_tokens', 'focus_of', 'rectangles
 
 # %% ../../nbs/reading/09_title_reader.ipynb #06e836b7
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -203,7 +203,7 @@ class TitleReader(Encoded):
     file, reads, known = "title_reader.safetensors", (*TITLE_HEADS, *SMALL), Reader.known
     inputs = staticmethod(rectangles)
 
-    def network(self, weights: Path, heads: Iterable[str]) -> tuple[Any, dict[str, np.ndarray]]:
+    def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
         from memkit.reading.training import load_titles
         t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]

@@ -157,8 +157,8 @@ def times_of(text: str) -> list[tuple[str, Clause]]:
         words = [next((p for p in whole if w in p), w) for w in phrases_in(c.text)   # a clause may cut a date in two
                  if (not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)) and not usual(c, w)]
         tagged = re.sub(r"^(?:on|by|since|until|till|from|at|in|as of) ", "", c.time.lower())
-        there = any(set(_DAY_WORD.findall(tagged)) & set(_DAY_WORD.findall(w.lower())) or w.lower() in tagged
-                    or tagged in w.lower() for w in (*words, *whole))
+        there = any({*_DAY_WORD.findall(tagged)} & {*_DAY_WORD.findall(w)} or w in tagged or tagged in w
+                    for w in map(str.lower, (*words, *whole)))
         if tagged and tagged != "now" and not there and not usual(c, c.time): words.append(c.time)
         out += [(w, c) for w in words]
     return out
@@ -324,8 +324,7 @@ def quoted_answer(
     if asked in FOR_NOW: said.reverse()
     text = "; ".join(line for line, _ in said) + "."
     if worked: return f"{worked}: {text}"
-    left = most - len(text.split()) - len("You told me on".split())
-    dated = text.startswith(f"{said_on(said[0][1], today)}: ")
-    return f"You told me on {text}" if dated and left >= 0 else text
+    dated = text.startswith(f"{said_on(said[0][1], today)}: ") and len(text.split()) + 4 <= most
+    return f"You told me on {text}" if dated else text
 
 UNKNOWN = "You haven't told me that, so I don't know."

@@ -8,12 +8,11 @@ __all__ = ['FOCUS', 'PASSAGE_HEADS', 'EVIDENCE', 'without_header', 'is_furniture
            'probability_answered', 'document_answer']
 
 # %% ../../nbs/answer/05_from_documents.ipynb #c8002b4b
-import json
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -25,10 +24,9 @@ from fastcore.basics import patch
 
 from .screening import other_medicines
 from .stage import Answered
-from ..files import own_data
 from ..models.embed import MiniLM, usable_cores, with_title
 from ..reading.labels import Tokens, plain_tokens, tokens_in
-from ..reading.reader import Encoded, opened_once, sigmoid
+from ..reading.reader import Encoded, fitted, opened_once, sigmoid
 from ..records import Hit, Turn
 from ..search.bm25 import tokenize
 from ..search.documents import Checked, passages, question_readings, split_sentences
@@ -182,13 +180,13 @@ def judge(
 ) -> list[JudgedPassage]:                           # in their order
     "How likely each passage is what the question looks for, and each of its sentences an answer (ours)."
     keys = [blake2b("\0".join(p).encode("utf-8", "surrogatepass"), digest_size=16).digest() for p in pairs]
-    with self._lock: known = {k: self._kept[k] for k in keys if k in self._kept}
-    new = {k: p for k, p in zip(keys, pairs) if k not in known}
-    found = dict(zip(new, _read_all(self, list(new.values()))))
+    with self._lock: found = {k: self._kept[k] for k in keys if k in self._kept}
+    new = {k: p for k, p in zip(keys, pairs) if k not in found}
+    found |= zip(new, _read_all(self, [*new.values()]))
     with self._lock:
         self._kept |= found
         for k in list(self._kept)[:-_MOST]: del self._kept[k]
-    return [(known | found)[k] for k in keys]
+    return [found[k] for k in keys]
 
 # %% ../../nbs/answer/05_from_documents.ipynb #763ea968
 def load_passages() -> PassageScorer:
@@ -346,11 +344,9 @@ def answerable_features(
     return dict(zip(EVIDENCE, map(float, values)))
 
 # %% ../../nbs/answer/05_from_documents.ipynb #2bc88693
-@lru_cache(1)
 def answered_weights() -> dict[str, Any]:
     "How that probability is weighed for any collection, and from where on it is enough (`data/fallback.json`)."
-    kept = json.loads(own_data("fallback.json").read_text(encoding="utf-8"))
-    return next(c for c in kept if not c["embedder"])
+    return next(c for c in fitted("fallback.json") if not c["embedder"])
 
 # %% ../../nbs/answer/05_from_documents.ipynb #65a619bf
 def probability_answered(

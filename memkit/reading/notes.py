@@ -8,19 +8,16 @@ __all__ = ['KINDS', 'FLAGS', 'KEEP_WISH', 'KEEP_ASSISTANT', 'NOTED', 'QUOTED', '
            'clauses_by_sentence', 'why_not', 'may_be_tied', 'take_notes']
 
 # %% ../../nbs/reading/08_notes.ipynb #6ece558d
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import lru_cache
-from typing import Any
 
 from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
-from .reader import Clause, Reader, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid
-from ..files import own_data
+from .reader import (
+    Clause, Reader, fitted, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid)
 from ..records import check_text, check_time
 
 # %% ../../nbs/reading/08_notes.ipynb #19498533
@@ -400,10 +397,6 @@ def may_wish(c: Clause) -> bool:
     "Does the reader see a wish, or how somebody wants to be answered?"
     return c.act == "wishes" or c.attribute == "style" and is_fact(c)
 
-@lru_cache(1)
-def _wish_weights() -> dict[str, Any]:
-    return json.loads(own_data("standing_wish.json").read_text(encoding="utf-8"))
-
 # %% ../../nbs/reading/08_notes.ipynb #d1aed623
 def standing_wish(
     clauses: Sequence[Clause],   # of one sentence, or one of them
@@ -412,7 +405,7 @@ def standing_wish(
     "The probability that words ask for a way of answering from now on: the mean of two readers' logits (ours)."
     shares = [(c.shares["act"], c.shares["attribute"].get("style", 0.)) for c in clauses]
     asks = [(act.get("wishes", 0.) + act.get("requests", 0.))*style for act, style in shares]
-    other = logits_with_phrases(_wish_weights(), plain_vector(sentence), sentence)
+    other = logits_with_phrases(fitted("standing_wish.json"), plain_vector(sentence), sentence)
     return float(sigmoid((log_odds(max(asks, default=0.)) + other)/2))
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader', 'ReplyReader',
-           'opened_once', 'load_reader', 'load_reply_reader', 'plain_vector', 'two_vectors', 'phrases',
+           'opened_once', 'load_reader', 'load_reply_reader', 'fitted', 'plain_vector', 'two_vectors', 'phrases',
            'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'message_parts',
            'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
+import json
 import os
 import re
 from collections import Counter
@@ -140,6 +141,12 @@ def load_reader() -> Reader:
 def load_reply_reader() -> ReplyReader:
     "The network for replies that ships with memkit, or the one whose weights `MEMKIT_REPLY_READER` names; opened once."
     return opened_once(ReplyReader, "MEMKIT_REPLY_READER")
+
+# %% ../../nbs/reading/05_reader.ipynb #63e1118b
+@lru_cache(8)
+def fitted(name: str) -> Mapping[str, Any]:   # such as "orders.json"
+    "A regression that ships with memkit: its weights and its bias."
+    return json.loads(own_data(name).read_text("utf-8"))
 
 # %% ../../nbs/reading/05_reader.ipynb #1c8d485b
 @lru_cache(64)

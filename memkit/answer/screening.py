@@ -251,19 +251,14 @@ class Hazard:
     told: PersonStatement      # what the user said
     far: int = 0     # 0: of whom the question is about; 1: of the user; 2: of somebody else
 
-# %% ../../nbs/answer/03_screening.ipynb #7d5024b9
-@lru_cache(1)
-def _allergens() -> frozenset[str]:
-    "Classes whose members share an allergy: penicillins do, and what is bad for rabbits doesn't."
-    return frozenset(k.removeprefix("allergy: ") for _, k in screen_rules() if k.startswith("allergy: "))
-
 # %% ../../nbs/answer/03_screening.ipynb #74866cd2
 def _rule(asked: str, known: str, name: str, told: str) -> RiskRule | None:
-    "The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule."
+    """The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule.
+    Members of a class with a rule share an allergy: penicillins do, and what is bad for rabbits doesn't."""
     rule, reverse = (screen_rules().get(pair) for pair in ((asked, known), (known, asked)))
     if rule: return rule
     if reverse and reverse.relation == "interaction": return reverse
-    of = asked if asked in _allergens() or asked in told else name if name in told else ""
+    of = asked if known in _spread() or asked in told else name if name in told else ""
     if known != f"allergy: {asked}" or not of: return None
     said = f"An allergy to {of} was mentioned."
     return RiskRule(of, f"allergy: {of}", "allergy", "avoid", said, "what the user told")

@@ -108,15 +108,12 @@ def _only_asks_to_forget(text: str, clauses: Iterable[Clause]) -> bool:
 
 
 # %% ../../nbs/answer/04_stage.ipynb #d6e01737
-def _before_it(said: Said, at: int) -> list[str]:
-    "What was said before a message in its session, by either side, the last first; as much as counts."
-    return list(filter(may_lean_on, said_before(said, at, "user", 2*len(BEFORE))[1:]))[:len(BEFORE)]
-
 def read_into(known: Known, said: Said):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new, earlier = [i for i, t in enumerate(said) if t.id not in known], [t for t in said if t.id in known]
     for i, vector in zip(new, load_scorer().embed([said[i].question for i in new])):
-        t, (words, whole) = said[i], in_context(said[i].question, _before_it(said, i))
+        t, before = said[i], [*filter(may_lean_on, said_before(said, i, "user", 2*len(BEFORE))[1:])][:len(BEFORE)]
+        words, whole = in_context(t.question, before)
         clauses = load_reader().clauses(t.question)
         only = only_asks(t.question) or clauses and all(map(_tells_nothing, clauses))
         tells, gone = not only and not _only_asks_to_forget(t.question, clauses), frozenset()

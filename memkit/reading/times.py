@@ -206,7 +206,8 @@ def _from_weekday(plain: str, said: date, ahead: bool) -> date | None:
     weeks = 1 if count in ("a", "an") else number(count)
     if not weeks or weeks != int(weeks): return None
     if m["f"]: return nth_weekday(-1, m["f"], yesterday) - timedelta(weeks=weeks)
-    return nth_weekday(1, m["a"] or m["b"], tomorrow) + timedelta(weeks=weeks*(1 + ("fortnight" in (m["unit"], m["on"]))))
+    if "fortnight" in (m["unit"], m["on"]): weeks *= 2
+    return nth_weekday(1, m["a"] or m["b"], tomorrow) + timedelta(weeks=weeks)
 
 # %% ../../nbs/reading/06_times.ipynb #7c713e6d
 _WHICH = "(?:first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th)"

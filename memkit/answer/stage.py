@@ -327,7 +327,7 @@ UNTOLD = .1          # probability that it was told, below which a question may 
 MAYBE_ADVICE = .2    # probability from which a question is screened, whatever else it may want (ours)
 
 def _warned(assistant: "Assistant", turn: Turn, shares: Mapping, before: Said) -> dict[str, Any] | None:
-    "The warning where a message may ask for advice that something dangerous is known about."
+    "The warning where a message may ask for advice that something known makes dangerous."
     if shares["advice"] + shares["world"] <= MAYBE_ADVICE: return None
     read_into(known := assistant.heard_of(turn.user), before)
     told = [(c, t.at.date()) for t in before for c in known[t.id].clauses]

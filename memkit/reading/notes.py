@@ -540,12 +540,12 @@ def take_notes(
     """Learning and summarizing (MaLP §2.3.2) with the learned reader.
 
     Raises `ValueError` for a `keep` outside 0..1."""
-    from_ = {"user": KEEP, "assistant": KEEP_ASSISTANT} if keep is None else dict.fromkeys(("user", "assistant"), keep)
-    if not 0 <= from_["user"] <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
+    least = {"user": KEEP, "assistant": KEEP_ASSISTANT} if keep is None else dict.fromkeys(("user", "assistant"), keep)
+    if not 0 <= least["user"] <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
     spoken, day, out = _just_before(round), round.at.date() if round.at else None, []
     for s in read_round(round, reader or load_reader()):
         before = spoken[-2:]
-        for text, *draft in _drafts(s, from_[s.speaker]):
+        for text, *draft in _drafts(s, least[s.speaker]):
             before.append((s.speaker, text))   # "she" of a clause may be named in the one before it
             out.append(_note(round.id, day, s, before, *draft))
         spoken.append((s.speaker, s.text))

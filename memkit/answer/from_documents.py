@@ -298,8 +298,8 @@ def from_documents(
     parts, left, out, first = question_readings(message), WORDS, [], hits[:DOCUMENTS]
     if len(parts) > 1: first = [replace(h, parts={}) for h in first]     # the nearest passage to each part
     for n, part in enumerate(parts):
-        documents, pairs = zip(*asked) if (asked := _pairs(part, first, retriever)) else ((), ())
-        known, found = {s.text for s in out}, sentences_of(load_passages().judge(pairs), documents)
+        asked, known = _pairs(part, first, retriever), {s.text for s in out}
+        found = sentences_of(load_passages().judge([pair for _, pair in asked]), [document for document, _ in asked])
         new = chosen_sentences([s for s in found if s.text not in known], left//(len(parts) - n))
         left -= sum(len(s.text.split()) for s in new)
         out += new

@@ -80,7 +80,7 @@ def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands i
     for i, (start, _) in enumerate(words):
         spans = [plain[start:end] for _, end in words[i:i + LONGEST]] if start >= last else []
         names = (name for span in reversed(spans) for name in (span, span.removesuffix("s"), span.removesuffix("es")))
-        name = next(filter(classes.keys().__contains__, names), "")
+        name = next((name for name in names if name in classes), "")
         for of in classes.get(name, ()): found.setdefault(of, name)
         last = max(last, start + len(name))
     return found

@@ -233,8 +233,10 @@ def find(
     words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
     out: list[TitleSpan] = []
     for i, (start, _) in enumerate(words):
-        for n in range(min(LONGEST, len(words) - i), 0, -1) if not out or start >= out[-1].end else ():
-            key, end = title_key(text[start:words[i + n - 1][1]]), words[i + n - 1][1]
+        if out and start < out[-1].end: continue
+        for n in range(min(LONGEST, len(words) - i), 0, -1):
+            end = words[i + n - 1][1]
+            key = title_key(text[start:end])
             found = self.names.get(key) or slips and self.names.get(self.slipped(key))
             if not found: continue
             out.append(TitleSpan(start, end, tuple(dict.fromkeys(found)), n))
@@ -309,7 +311,9 @@ def hints(
     titles: TitleList,
 ) -> list[tuple[int, int, int]]:   # start, end, position in HINTS; what isn't listed has hint 0
     "Spans of a text that a list of titles knows."
-    return [hint for k in titles.find(text) for hint in ([(k.start, k.end, 3)] if k.words == 1 else k.cut(text, 1))]
+    out = []
+    for k in titles.find(text): out += [(k.start, k.end, 3)] if k.words == 1 else k.cut(text, 1)
+    return out
 
 # %% ../../nbs/reading/02_labels.ipynb #2e0a63f7
 @lru_cache(1)

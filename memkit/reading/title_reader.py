@@ -18,7 +18,7 @@ from fastcore.basics import patch
 
 from ..models.embed import pad_right
 from .labels import (
-    DOMAINS, JUDGED, LOOKS, SMALL, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
+    DOMAINS, JUDGED, LOOKS, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
     span_vector, stacked, title_spans, tokens_in, tokens_of)
 from .reader import (
     AROUND, Encoded, Mention, Reader, TitleReading, load_reader, log_odds, message_parts, opened_once,
@@ -199,7 +199,7 @@ def row_evidence(
 # %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
 class TitleReader(Encoded):
     "Reads messages to a recommender. Threads may share one."
-    file, reads, known = "title_reader.safetensors", (*TITLE_HEADS, *SMALL), Reader.known
+    file, reads, known = "title_reader.safetensors", TITLE_HEADS, Reader.known
     inputs = staticmethod(rectangles)
 
     def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:

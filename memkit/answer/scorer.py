@@ -7,7 +7,7 @@ __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', '
            'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'LIFT', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
            'STUDIED', 'ASKING', 'dated', 'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed',
            'known_features', 'probability_known', 'Scorer', 'three_vectors', 'load_scorer', 'set_layer', 'only_asks',
-           'may_lean_on', 'in_context', 'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch']
+           'may_lean_on', 'in_context', 'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch', 'best']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -101,18 +101,22 @@ def probability_known(found: Sequence[Evidence]) -> float:   # 0..1
     return float(sigmoid(_logits("known", known_features(np.array([e.logit for e in found])))))
 
 # %% ../../nbs/answer/01_scorer.ipynb #4415ab9b
+class _Search(Encoded): file, reads = SEARCH, {}
+
 class Scorer(Encoded):
     "Finds and reads messages that may answer a question. Threads may share one."
+    file, reads = READING, ANSWER_HEADS
+
     def __init__(
         self,
         folder: Path | None = None,    # of the weights of both networks; None: those that ship with memkit
     ):
         reading, search = (Path(folder)/name if folder else own_data(name) for name in (READING, SEARCH))
-        super().__init__(reading, ANSWER_HEADS)
+        super().__init__(reading)
         self.set = {name: a.astype(np.float32) for name, a in load_file(reading).items() if name.startswith("set.")}
         self.set_layers = [{name.removeprefix(layer): a for name, a in self.set.items() if name.startswith(layer)}
                            for layer in ("set.layers.0.", "set.layers.1.")]
-        self.search = Encoded(search, {})
+        self.search = _Search(search)
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
         "What a new message wants: the mean of two readers' logits (ours)."
@@ -216,15 +220,17 @@ def read(
     return [kept[question, *m] for m in messages]
 
 # %% ../../nbs/answer/01_scorer.ipynb #04bbf79c
-def _norm(x: np.ndarray, w: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+Weights = Mapping[str, np.ndarray]    # of a layer, by name
+
+def _norm(x: np.ndarray, w: Weights, name: str) -> np.ndarray:
     "Layer norm: each vector with mean 0 and variance 1, then scaled and shifted."
     centred = x - x.mean(-1, keepdims=True)
     return centred/np.sqrt(centred.var(-1, keepdims=True) + 1e-5)*w[f"{name}.weight"] + w[f"{name}.bias"]
 
-def _linear(x: np.ndarray, w: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _linear(x: np.ndarray, w: Weights, name: str) -> np.ndarray:
     return x @ w[f"{name}weight"].T + w[f"{name}bias"]
 
-def attention(x: np.ndarray, w: Mapping[str, np.ndarray], heads: int) -> np.ndarray:   # [n, 384] -> [n, 384]
+def attention(x: np.ndarray, w: Weights, heads: int) -> np.ndarray:   # [n, 384] -> [n, 384]
     "Self-attention: each vector takes from the others what its queries find in their keys."
     mixed = np.split(_linear(x, w, "self_attn.in_proj_"), 3, -1)
     query, key, value = (a.reshape(len(x), heads, -1).swapaxes(0, 1) for a in mixed)
@@ -235,7 +241,7 @@ def attention(x: np.ndarray, w: Mapping[str, np.ndarray], heads: int) -> np.ndar
 SET_HEADS = 6    # of attention among messages
 SET_SIZE = 16    # messages that are compared, at most
 
-def set_layer(x: np.ndarray, w: Mapping[str, np.ndarray]) -> np.ndarray:   # [n, 384] -> [n, 384]
+def set_layer(x: np.ndarray, w: Weights) -> np.ndarray:   # [n, 384] -> [n, 384]
     "A layer of the set encoder: attention among the messages, then a small network for each."
     x = x + attention(_norm(x, w, "norm1"), w, SET_HEADS)
     inner = _linear(_norm(x, w, "norm2"), w, "linear1.")
@@ -406,12 +412,9 @@ def _cosines(
     return np.stack([said.vectors[t] for t in texts]) @ asked
 
 # %% ../../nbs/answer/01_scorer.ipynb #a8149705
-def _candidates(said: _Said, words: np.ndarray, asked: np.ndarray, gain: np.ndarray, k: int) -> list[int]:
-    "The rows of the best by words and notes, and of the best of the newest by meaning."
-    def best(scores: np.ndarray) -> np.ndarray: return np.argsort(-scores, kind="stable")[:max(COMPARED, k)]
-    first = max(0, len(said.found) - NEWEST)
-    near = first + best(_cosines(said, [u.text for u, _ in said.found[first:]], asked))
-    return sorted({*best(words + LIFT*gain).tolist(), *near.tolist()})
+def best(scores: np.ndarray, n: int) -> np.ndarray:   # positions, the best first
+    "The `n` best; of equal ones the earlier."
+    return np.argsort(-scores, kind="stable")[:n]
 
 def _nearest_note(said: _Said, notes: Sequence[Sequence[str]], asked: np.ndarray, without: np.ndarray) -> np.ndarray:
     "The cosine of each message's nearest note; `without`: of messages that have none."
@@ -419,16 +422,17 @@ def _nearest_note(said: _Said, notes: Sequence[Sequence[str]], asked: np.ndarray
     near = dict(zip(texts, _cosines(said, texts, asked))) if texts else {}
     return np.array([max((near[t] for t in of), default=w) for of, w in zip(notes, without)])
 
-
 # %% ../../nbs/answer/01_scorer.ipynb #fe9ae4f6
 Ranked = list[tuple[int, float, dict[str, float]]]   # row, score and its parts
 
 def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
             notes_of: Callable[[Sequence[Utterance]], list[list[str]]]) -> Ranked:
-    "The best by words and notes and the best by meaning, compared in full; best first."
+    "The best by words and notes and the best of the newest by meaning, compared in full; best first."
     words, gain = said.index.scores(stems(query)), lifted([u for u, _ in said.found], noted)
-    asked, shared = load_scorer().embed([query])[0], stretched(words)
-    rows = _candidates(said, shared, asked, gain, k)
+    asked, shared, most = load_scorer().embed([query])[0], stretched(words), max(COMPARED, k)
+    first = max(0, len(said.found) - NEWEST)
+    near = first + best(_cosines(said, [u.text for u, _ in said.found[first:]], asked), most)
+    rows = np.union1d(best(shared + LIFT*gain, most), near)
     found, texts = zip(*(said.found[i] for i in rows))
     alone, context = _cosines(said, [u.text for u in found], asked), _cosines(said, texts, asked)
     note = _nearest_note(said, notes_of(found), asked, (alone + context)/2)
@@ -436,9 +440,7 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
     score = words_and_meaning(shared[rows], meaning) + LIFT*gain[rows]
     names = ("words", "meaning", "in context", "note", "noted")
     parts = np.stack([words[rows], alone, context, note, gain[rows]], 1)
-    return [(rows[i], float(score[i]), dict(zip(names, parts[i].tolist())))
-            for i in np.argsort(-score, kind="stable")[:k]]
-
+    return [(int(rows[i]), float(score[i]), dict(zip(names, parts[i].tolist()))) for i in best(score, k)]
 
 # %% ../../nbs/answer/01_scorer.ipynb #265a1863
 @patch

@@ -10,8 +10,8 @@ __all__ = ['ASK_FIRST', 'WARNED', 'WARNING_WORDS', 'RiskRule', 'other_medicines'
 import csv
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -39,15 +39,14 @@ def _plain(text: str) -> str:
     return re.sub(r"[-‐–]", " ", re.sub(r"['\u0300-\u036f]", "", letters))
 
 # %% ../../nbs/answer/03_screening.ipynb #42e623cd
+LONGEST = 8   # words of a name, at most
+
 @lru_cache(1)
-def _by_first() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
-    "By the first word of a name: the names, the longest first, each with its classes."
-    classes: dict[str, list[str]] = {}
+def _classes_of_names() -> Mapping[str, Sequence[str]]:
+    "By each name of the table: its classes."
+    out: dict[str, list[str]] = defaultdict(list)
     for of, names in screen_terms().items():
-        for name in dict.fromkeys(map(_plain, (of, *names))): classes.setdefault(name, []).append(of)
-    out: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for name in sorted(classes, key=len, reverse=True):
-        out.setdefault(re.match(r"\w+", name)[0], []).append((name, tuple(classes[name])))
+        for name in dict.fromkeys(_plain(n).rstrip(".") for n in (of, *names)): out[name].append(of)
     return out
 
 # %% ../../nbs/answer/03_screening.ipynb #f8bf18ca
@@ -73,25 +72,17 @@ def _ages(
         out += [of for of, under in _AGES.items() if years < under] + ["over 65"]*(years > 65)
     return list(dict.fromkeys(out))
 
-# %% ../../nbs/answer/03_screening.ipynb #97e7d63e
-def _named(plain: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    "The names in a plain text, from left to right, each with its classes."
-    by_first, end = _by_first(), 0
-    for m in re.finditer(r"\w+", plain):
-        singular = {m[0]: 0, m[0].removesuffix("s"): 0, m[0].removesuffix("es"): 0} if m.start() >= end else {}
-        names = [named for first in singular for named in by_first.get(first, ())
-                 if re.match(rf"{re.escape(named[0])}(?:s|es)?(?!\w)", plain[m.start():])]
-        if not names: continue
-        name, of = max(names, key=lambda named: len(named[0]))
-        end = m.start() + len(name)
-        yield name, of
-
 # %% ../../nbs/answer/03_screening.ipynb #294bf2bc
 def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands in the text
-    "The classes of the table that a text names (ours)."
-    found: dict[str, str] = {}
-    for name, of in _named(_plain(text)):
-        for one in of: found.setdefault(one, name)
+    "The classes of the table that a text names: at each word the longest name, perhaps in the plural (ours)."
+    plain, classes, found, last = _plain(text), _classes_of_names(), {}, 0
+    words = [m.span() for m in re.finditer(r"\w+", plain)]
+    for i, (start, _) in enumerate(words):
+        spans = [plain[start:end] for _, end in words[i:i + LONGEST]] if start >= last else []
+        names = (name for span in reversed(spans) for name in (span, span.removesuffix("s"), span.removesuffix("es")))
+        name = next((name for name in names if name in classes), "")
+        for of in classes.get(name, ()): found.setdefault(of, name)
+        last = max(last, start + len(name))
     return found
 
 # %% ../../nbs/answer/03_screening.ipynb #ef7d46ac
@@ -260,19 +251,14 @@ class Hazard:
     told: PersonStatement      # what the user said
     far: int = 0     # 0: of whom the question is about; 1: of the user; 2: of somebody else
 
-# %% ../../nbs/answer/03_screening.ipynb #7d5024b9
-@lru_cache(1)
-def _allergens() -> frozenset[str]:
-    "Classes whose members share an allergy: penicillins do, and what is bad for rabbits doesn't."
-    return frozenset(k.removeprefix("allergy: ") for _, k in screen_rules() if k.startswith("allergy: "))
-
 # %% ../../nbs/answer/03_screening.ipynb #74866cd2
 def _rule(asked: str, known: str, name: str, told: str) -> RiskRule | None:
-    "The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule."
+    """The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule.
+    Members of a class with a rule share an allergy: penicillins do, and what is bad for rabbits doesn't."""
     rule, reverse = (screen_rules().get(pair) for pair in ((asked, known), (known, asked)))
     if rule: return rule
     if reverse and reverse.relation == "interaction": return reverse
-    of = asked if asked in _allergens() or asked in told else name if name in told else ""
+    of = asked if known in _spread() or asked in told else name if name in told else ""
     if known != f"allergy: {asked}" or not of: return None
     said = f"An allergy to {of} was mentioned."
     return RiskRule(of, f"allergy: {of}", "allergy", "avoid", said, "what the user told")

@@ -73,17 +73,17 @@ def alike(a: str, b: str) -> float:
     return ratio(plain_title(a), plain_title(b))/100
 
 # %% ../../nbs/reading/03_examples.ipynb #4a6798b6
-def _whole_words(words: str, text: str, flags: int = 0) -> tuple[int, int] | None:
+def _whole_words(words: str, text: str) -> tuple[int, int] | None:
     "Where these words stand and don't lie inside a longer word."
-    at = re.search(r"(?<!\w)" + re.escape(words) + r"(?!\w)", text, flags)
+    at = re.search(r"(?<!\w)" + re.escape(words) + r"(?!\w)", text, re.I)
     return at.span() if at else None
 
 def _initials(words: str, text: str) -> tuple[int, int] | None:
     "Where a title's first letters stand as one word (LOTR), or what is before its colon."
     letters = "".join(w[0] for w in re.findall(r"\w+", words))
-    at = _whole_words(letters, text, re.I) if len(letters) > 2 else None
     main = re.split(r"[:(,]| - ", words)[0].strip()
-    return at or (_whole_words(main, text, re.I) if len(main) > 3 and main != words else None)
+    short = [letters]*(len(letters) > 2) + [main]*(len(main) > 3 and main != words)
+    return next(filter(None, (_whole_words(s, text) for s in short)), None)
 
 # %% ../../nbs/reading/03_examples.ipynb #978a6205
 def _most_alike(words: str, text: str, least: float) -> tuple[int, int] | None:
@@ -104,7 +104,7 @@ def find_words(
     least: float = .72,   # how alike they must be, 0..1
 ) -> tuple[int, int] | None:   # start and end; None: not there
     "Where a text holds these words, perhaps shortened or with slips."
-    return _whole_words(words, text, re.I) or _most_alike(words, text, least) or _initials(words, text)
+    return _whole_words(words, text) or _most_alike(words, text, least) or _initials(words, text)
 
 # %% ../../nbs/reading/03_examples.ipynb #a4c7d2e9
 @dataclass(frozen=True)

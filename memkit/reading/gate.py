@@ -6,19 +6,14 @@
 __all__ = ['KINDS', 'PERSONAL', 'GATE_HEADS', 'CREDENTIAL', 'closed_forms', 'Gate', 'load_gate']
 
 # %% ../../nbs/reading/11_gate.ipynb #5806a87e
-import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from ..files import own_data
 from .examples import sentences
 from .labels import Tokens, tokens_of
-from .reader import Encoded, opened_once, sigmoid, softmax, two_vectors
+from .reader import Encoded, fitted, opened_once, sigmoid, softmax, two_vectors
 
 # %% ../../nbs/reading/11_gate.ipynb #7a922653
 KINDS = ("name", "address", "contact", "number", "credential", "rare", "private")
@@ -64,14 +59,9 @@ def smooth_max(z: np.ndarray) -> np.ndarray:   # [words, kinds] -> [kinds]
 # %% ../../nbs/reading/11_gate.ipynb #8610b634
 ORDER, ORDER_FROM = "order", .5   # of a sentence that orders an assistant about
 
-@lru_cache(1)
-def order_weights() -> Mapping[str, Any]:
-    "The regression that ships with memkit: 768 weights and a bias."
-    return json.loads(own_data("orders.json").read_text("utf-8"))
-
 def order_probability(text: str) -> float:   # 0..1
     "How likely a sentence orders an assistant about (ours)."
-    w = order_weights()
+    w = fitted("orders.json")
     return float(sigmoid(np.dot(w["weights"], two_vectors(text)) + w["bias"]))
 
 # %% ../../nbs/reading/11_gate.ipynb #fae6d08e

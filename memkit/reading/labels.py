@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['ACTS', 'ABOUT', 'CERTAINTY', 'ATTRIBUTES', 'HEALTH', 'RELATIONS', 'REPLIES', 'NOTES', 'SCOPES', 'TITLE_ACTS', 'ROLES',
            'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'LONGEST', 'HINTS', 'LOOKS', 'LIMITS', 'HEADS',
-           'REPLY_HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES', 'JUDGED', 'TITLE_HEADS', 'SMALL', 'number', 'marks',
-           'place_of', 'Title', 'title_key', 'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look',
-           'Tokens', 'tokens_of', 'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
+           'REPLY_HEADS', 'WIDTH', 'TITLE_HINTS', 'TABLES', 'JUDGED', 'TITLE_HEADS', 'number', 'marks', 'place_of',
+           'Title', 'title_key', 'TitleSpan', 'TitleList', 'known_titles', 'hints', 'tokenizer', 'look', 'Tokens',
+           'tokens_of', 'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked']
 
 # %% ../../nbs/reading/02_labels.ipynb #3ed8c8f0
 import re
@@ -233,8 +233,10 @@ def find(
     words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
     out: list[TitleSpan] = []
     for i, (start, _) in enumerate(words):
-        for n in range(min(LONGEST, len(words) - i), 0, -1) if not out or start >= out[-1].end else ():
-            key, end = title_key(text[start:words[i + n - 1][1]]), words[i + n - 1][1]
+        if out and start < out[-1].end: continue
+        for n in range(min(LONGEST, len(words) - i), 0, -1):
+            end = words[i + n - 1][1]
+            key = title_key(text[start:end])
             found = self.names.get(key) or slips and self.names.get(self.slipped(key))
             if not found: continue
             out.append(TitleSpan(start, end, tuple(dict.fromkeys(found)), n))
@@ -309,7 +311,9 @@ def hints(
     titles: TitleList,
 ) -> list[tuple[int, int, int]]:   # start, end, position in HINTS; what isn't listed has hint 0
     "Spans of a text that a list of titles knows."
-    return [hint for k in titles.find(text) for hint in ([(k.start, k.end, 3)] if k.words == 1 else k.cut(text, 1))]
+    out = []
+    for k in titles.find(text): out += [(k.start, k.end, 3)] if k.words == 1 else k.cut(text, 1)
+    return out
 
 # %% ../../nbs/reading/02_labels.ipynb #2e0a63f7
 @lru_cache(1)
@@ -435,7 +439,8 @@ _SEEN = {   # by what a head sees: how many numbers it gives
 }
 HEADS = {name: (sees, n) for sees, heads in _SEEN.items() for name, n in heads.items()}   # what each sees, its numbers
 REPLY_HEADS = {name: HEADS[name] for name in ("claim", "share", "reply", "scope", "relevant")}   # of a second network
-WIDTH = {"whole": 384, "stretch": 2*384, "title": 3*384, "token": 384, "pair": 8}   # numbers that a head sees
+WIDTH = {"whole": 384, "stretch": 2*384, "title": 3*384, "token": 384, "pair": 8, "score": 11,
+         "row": 19}   # numbers that a head sees
 
 # %% ../../nbs/reading/02_labels.ipynb #406d0ef9
 TITLE_HINTS = ("none", "ordinary word", "rare word", "two words begin", "two words go on", "three begin", "three go on")
@@ -443,5 +448,4 @@ TABLES = {"looks": 2*len(LOOKS), "hints": len(TITLE_HINTS), "scores": len(STARS)
 JUDGED = ("none", *ROLES)                       # what a span may be; none: no title that anything is done with
 TITLE_HEADS = {   # what each sees, and how many numbers it gives
     **{name: HEADS[name] for name in ("title acts", "domain", "audience", "title tag", "title domain", "stars")},
-    "judged": ("title", len(JUDGED))}
-SMALL = {"scored": 11, "kept": 19}   # numbers that go into each of two regressions, below
+    "judged": ("title", len(JUDGED)), "scored": ("score", 1), "kept": ("row", 1)}   # two small regressions stand last

@@ -8,19 +8,16 @@ __all__ = ['KINDS', 'FLAGS', 'KEEP_WISH', 'KEEP_ASSISTANT', 'NOTED', 'QUOTED', '
            'clauses_by_sentence', 'why_not', 'may_be_tied', 'take_notes']
 
 # %% ../../nbs/reading/08_notes.ipynb #6ece558d
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import lru_cache
-from typing import Any
 
 from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
-from .reader import Clause, Reader, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid
-from ..files import own_data
+from .reader import (
+    Clause, Reader, fitted, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid)
 from ..records import check_text, check_time
 
 # %% ../../nbs/reading/08_notes.ipynb #19498533
@@ -269,12 +266,13 @@ def third_person(
 
     Raises `ValueError` for another speaker."""
     if speaker not in ("user", "assistant"): raise ValueError(f"speaker must be 'user' or 'assistant', got {speaker!r}")
+    of_user, me = speaker == "user", f"the {speaker}"
     parts = _quotes_apart(_OPENING.sub("", _unwrapped(sentence.strip())))
     for i in range(0, len(parts), 2):
-        t = _TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i]
-        t = _replaced(_subject(t, _I, _I, f"the {speaker}"), _FIRST, f"the {speaker}")
-        if speaker == "user": parts[i] = _replaced(t, _WE, "the user")
-        else: parts[i] = _replaced(_subject(t, _YOU_SUBJECT, r"[Yy]ou\b", "the user"), _SECOND, "the user")
+        t = _TOLD_ME.sub(r"the assistant \1", parts[i]) if of_user else parts[i]
+        t = _replaced(_subject(t, _I, _I, me), _FIRST, me)
+        if not of_user: t = _subject(t, _YOU_SUBJECT, r"[Yy]ou\b", "the user")
+        parts[i] = _replaced(t, _WE if of_user else _SECOND, "the user")
     text = "".join(parts)
     return text[:1].upper() + text[1:]
 
@@ -347,12 +345,11 @@ def shown_note(
     nothing else does (ours)."""
     first, (speaker, last) = len(said) - 1, said[-1]
     while first > max(0, len(said) - 3) and points_back(said[first][1]): first -= 1
-    own = lambda s: third_person(s, speaker) if rewrite else s
+    def own(s: str) -> str: return third_person(s, speaker) if rewrite else s
+    before = [_closed(own(s)) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]]
     named = own(last)
     unnamed = not re.search(r"\bthe (?:user|assistant)\b", named, re.I) or re.search(r"\b(?:we|our|us)\b", named)
-    if rewrite and unnamed: named = f"The {speaker} said: {named}"
-    before = [_closed(own(s)) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]]
-    return " ".join([*before, named])
+    return " ".join([*before, *[f"The {speaker} said:"]*bool(rewrite and unnamed), named])
 
 # %% ../../nbs/reading/08_notes.ipynb #38dfc461
 def sides(
@@ -400,10 +397,6 @@ def may_wish(c: Clause) -> bool:
     "Does the reader see a wish, or how somebody wants to be answered?"
     return c.act == "wishes" or c.attribute == "style" and is_fact(c)
 
-@lru_cache(1)
-def _wish_weights() -> dict[str, Any]:
-    return json.loads(own_data("standing_wish.json").read_text(encoding="utf-8"))
-
 # %% ../../nbs/reading/08_notes.ipynb #d1aed623
 def standing_wish(
     clauses: Sequence[Clause],   # of one sentence, or one of them
@@ -412,7 +405,7 @@ def standing_wish(
     "The probability that words ask for a way of answering from now on: the mean of two readers' logits (ours)."
     shares = [(c.shares["act"], c.shares["attribute"].get("style", 0.)) for c in clauses]
     asks = [(act.get("wishes", 0.) + act.get("requests", 0.))*style for act, style in shares]
-    other = logits_with_phrases(_wish_weights(), plain_vector(sentence), sentence)
+    other = logits_with_phrases(fitted("standing_wish.json"), plain_vector(sentence), sentence)
     return float(sigmoid((log_odds(max(asks, default=0.)) + other)/2))
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea
@@ -489,8 +482,8 @@ def _parts(s: ReadSentence, keep: float) -> list[tuple[str, Sequence[Clause], fl
     "What becomes a note each, and its probability: the sentence, or its clauses where they differ in what they tell."
     facts = [c for c in s.clauses if len(c.text.split()) >= LEAST and not why_not([c], c.keep, keep)]
     if len({(c.attribute, c.about, c.subject.casefold()) for c in facts}) < 2:
-        told = [c.keep for c in s.clauses if c.act in STATES]
-        return [(s.text, s.clauses, (1 - s.worth[0] + max(told, default=0.))/2)]
+        told = max((c.keep for c in s.clauses if c.act in STATES), default=0.)
+        return [(s.text, s.clauses, (1 - s.worth[0] + told)/2)]
     return [(_JOINED.sub("", c.text.strip(" ,;")) or c.text, [c], c.keep) for c in facts]
 
 # %% ../../nbs/reading/08_notes.ipynb #65a20160
@@ -547,12 +540,12 @@ def take_notes(
     """Learning and summarizing (MaLP §2.3.2) with the learned reader.
 
     Raises `ValueError` for a `keep` outside 0..1."""
-    from_ = {"user": KEEP, "assistant": KEEP_ASSISTANT} if keep is None else dict.fromkeys(("user", "assistant"), keep)
-    if not 0 <= from_["user"] <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
+    least = {"user": KEEP, "assistant": KEEP_ASSISTANT} if keep is None else dict.fromkeys(("user", "assistant"), keep)
+    if not 0 <= least["user"] <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
     spoken, day, out = _just_before(round), round.at.date() if round.at else None, []
     for s in read_round(round, reader or load_reader()):
         before = spoken[-2:]
-        for text, *draft in _drafts(s, from_[s.speaker]):
+        for text, *draft in _drafts(s, least[s.speaker]):
             before.append((s.speaker, text))   # "she" of a clause may be named in the one before it
             out.append(_note(round.id, day, s, before, *draft))
         spoken.append((s.speaker, s.text))

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader', 'ReplyReader',
-           'opened_once', 'load_reader', 'load_reply_reader', 'plain_vector', 'two_vectors', 'phrases',
+           'opened_once', 'load_reader', 'load_reply_reader', 'fitted', 'plain_vector', 'two_vectors', 'phrases',
            'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'message_parts',
            'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -69,24 +70,20 @@ class Encoded:
     bits = 32                                   # of a number of the graph's matrices: 32, or 8, which is twice as fast
     inputs = staticmethod(stacked)              # from what it reads to the graph's inputs
 
-    def __init__(
-        self,
-        weights: Path | None = None,          # None: those that ship with memkit
-        heads: Iterable[str] | None = None,   # None: `reads`; a mapping also says what each sees and gives
-    ):
+    def __init__(self, weights: Path | None = None):   # None: those that ship with memkit
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
-        weights, heads = Path(weights or own_data(self.file)), self.reads if heads is None else heads
-        key = hashlib.blake2b(weights.read_bytes() + " ".join(heads).encode(), digest_size=8).hexdigest()
+        weights = Path(weights or own_data(self.file))
+        key = hashlib.blake2b(weights.read_bytes() + " ".join(self.reads).encode(), digest_size=8).hexdigest()
         folder = make_once(cache_dir()/f"reader-{key}-{self.bits}",
-                           lambda f: write_reader_graph(*self.network(weights, heads), f, self.bits))
+                           lambda f: write_reader_graph(*self.network(weights), f, self.bits))
         kept = np.load(folder/"heads.npz")
         self.name, self.graph = f"{weights.stem} {key}", open_graph(folder/"model.onnx")
-        self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in heads}
+        self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in self.reads}
 
-    def network(self, weights: Path, heads: Mapping[str, tuple[str, int]]) -> tuple[Any, dict[str, np.ndarray]]:
+    def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
         from memkit.reading.training import load
-        return load(weights, heads), stacked([tokens_of(("Hello there.", "I am Ann.")), tokens_of(("Hi",))])
+        return load(weights, self.reads), stacked([tokens_of(("Hello there.", "I am Ann.")), tokens_of(("Hi",))])
 
 # %% ../../nbs/reading/05_reader.ipynb #8441e01b
 class Reader(Encoded):
@@ -144,6 +141,12 @@ def load_reader() -> Reader:
 def load_reply_reader() -> ReplyReader:
     "The network for replies that ships with memkit, or the one whose weights `MEMKIT_REPLY_READER` names; opened once."
     return opened_once(ReplyReader, "MEMKIT_REPLY_READER")
+
+# %% ../../nbs/reading/05_reader.ipynb #63e1118b
+@lru_cache(8)
+def fitted(name: str) -> Mapping[str, Any]:   # such as "orders.json"
+    "A regression that ships with memkit: its weights and its bias."
+    return json.loads(own_data(name).read_text("utf-8"))
 
 # %% ../../nbs/reading/05_reader.ipynb #1c8d485b
 @lru_cache(64)

@@ -206,7 +206,8 @@ def _from_weekday(plain: str, said: date, ahead: bool) -> date | None:
     weeks = 1 if count in ("a", "an") else number(count)
     if not weeks or weeks != int(weeks): return None
     if m["f"]: return nth_weekday(-1, m["f"], yesterday) - timedelta(weeks=weeks)
-    return nth_weekday(1, m["a"] or m["b"], tomorrow) + timedelta(weeks=weeks*(1 + ("fortnight" in (m["unit"], m["on"]))))
+    if "fortnight" in (m["unit"], m["on"]): weeks *= 2
+    return nth_weekday(1, m["a"] or m["b"], tomorrow) + timedelta(weeks=weeks)
 
 # %% ../../nbs/reading/06_times.ipynb #7c713e6d
 _WHICH = "(?:first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th)"
@@ -243,10 +244,10 @@ _EASTER = {   # days from Easter Sunday
     "good friday": -2, "easter saturday": -1, "easter(?: sunday| day)?": 0, "easter monday": 1,
     "ash wednesday": -46, "palm sunday": -7, "whit monday": 50, "ascension day": 39, "pentecost": 49}
 _COUNTED = {"thanksgiving": (11, 4, "thu"), "labor day": (9, 1, "mon"), "memorial day": (5, -1, "mon")}   # month, which
-def _shortest(pattern: str) -> int: return len(re.sub(r"\(.*\)\?", "", pattern))
 
 # the longest first, without what may be left out: "christmas eve" before "christmas day"
-HOLIDAYS = tuple(sorted([*_FIXED, *_EASTER, *_COUNTED], key=_shortest, reverse=True))
+HOLIDAYS = tuple(sorted([*_FIXED, *_EASTER, *_COUNTED], reverse=True,
+                        key=lambda pattern: len(re.sub(r"\(.*\)\?", "", pattern))))
 
 # %% ../../nbs/reading/06_times.ipynb #7eb7e354
 def _holiday(plain: str, said: date, ahead: bool) -> date | None:

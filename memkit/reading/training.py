@@ -24,7 +24,7 @@ from ..models.embed import minilm_source
 from ..models.local import fast_dtype
 from .examples import Example, LabelledSpan
 from memkit.reading.labels import (
-    HEADS, HINTS, LOOKS, SMALL, TABLES, TITLE_HEADS, Tokens, WIDTH, known_titles, span_vector, stacked, tokens_in,
+    HEADS, HINTS, LOOKS, TABLES, TITLE_HEADS, Tokens, WIDTH, known_titles, span_vector, stacked, tokens_in,
     tokens_of)
 from ..search.embedders import rate_factor
 
@@ -71,9 +71,7 @@ class TitleModel(nn.Module):
         self.tables = nn.ModuleDict({name: nn.Embedding(n, dim) for name, n in TABLES.items()})
         for name, table in self.tables.items(): nn.init.normal_(table.weight, std=.02 if name == "focus" else 1e-3)
         self.dropout = nn.Dropout(.1)
-        sizes = {name: (WIDTH[sees], n) for name, (sees, n) in TITLE_HEADS.items()}
-        sizes |= {name: (n, 1) for name, n in SMALL.items()}
-        self.heads = nn.ModuleDict({name: nn.Linear(*size) for name, size in sizes.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(WIDTH[sees], n) for name, (sees, n) in TITLE_HEADS.items()})
 
     def forward(self, ids, mask, segments, looks, hints, scores, focus):   # [n, tokens] int64 -> [n, tokens, 384]
         "The vector of every token in its context."

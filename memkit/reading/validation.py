@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from itertools import chain
 from typing import Any, Literal
 
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
@@ -99,22 +100,15 @@ def where_said(
     "Find the sentence that a quote comes from (ours)."
     sentences, wanted = chat_sentences(side), words_of(quote)
     words = [words_of(s) for _, s in sentences]
-    whole = [i for i, w in enumerate(words) if wanted and w == wanted]
-    spans = {(whole[0], whole[0])} if whole else _spans(wanted, words)
+    of, said, n = [i for i, w in enumerate(words) for _ in w], [*chain(*words)], len(wanted)
+    spans = {(of[i], of[i + n - 1]) for i in range(len(said) - n + 1 if wanted else 0) if said[i:i + n] == wanted}
+    if wanted in words: spans = {(words.index(wanted),)*2}
     if not spans: return "not said in this round"
     if len({str(words[a:b + 1]) for a, b in spans}) > 1:
         return "its words stand in several sentences of this round; which one is meant can't be told"
     first, last = min(spans)
     if last - first >= longest: return f"quotes {last - first + 1} sentences; a note comes from one"
     return first, side[sentences[first][0]:sentences[last][0] + len(sentences[last][1])]
-
-# %% ../../nbs/reading/01_validation.ipynb #aef6ff2e
-def _spans(wanted: Sequence[str], words: Sequence[Sequence[str]]) -> set[tuple[int, int]]:
-    "First and last sentence of each place where the words stand in a row."
-    said = [(i, w) for i, sentence in enumerate(words) for w in sentence]
-    text, n = [w for _, w in said], len(wanted)
-    at = [i for i, w in enumerate(text) if w == wanted[0] and text[i:i + n] == list(wanted)] if wanted else []
-    return {(said[i][0], said[i + n - 1][0]) for i in at}
 
 # %% ../../nbs/reading/01_validation.ipynb #0b0eed63
 _NUMBER_WORDS = {w: str(n) for w, n in (UNITS | TENS | {"once": 1, "twice": 2, "hundred": 100}).items()}

@@ -73,10 +73,10 @@ def cases_of(a: AskedDocument, retriever) -> list[DocumentCase]:
     right = {topic_key(d) for d in retriever.documents if d.id in a.relevant}
     others = sorted({t for t in map(topic_key, retriever.documents) if not any(_alike({t}, {r}) for r in right)})
     few = set(random.Random(f"0 {a.id}").sample(others, min(20, len(others))))
-    kept = (None, set(others), few | right, few)
-    def those(k): return tuple(h for h in hits if k is None or topic_key(h.item) in k)
-    cases = [DocumentCase(name, those(k), bool(right) and n in (0, 2))
-             for n, (name, k) in enumerate(zip(COLLECTIONS, kept))]
+    every, able = {topic_key(h.item) for h in hits}, bool(right)
+    kept = zip(COLLECTIONS, (every, {*others}, few | right, few), (able, False, able, False))
+    cases = [DocumentCase(name, tuple(h for h in hits if topic_key(h.item) in topics), answerable)
+             for name, topics, answerable in kept]
     return cases if right else [cases[0], cases[3]]
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #ef028cc4

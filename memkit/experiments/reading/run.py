@@ -118,11 +118,11 @@ def message_items(hand: str) -> TableRows:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #1d1abb09
 def _after(p: Mapping, texts: Sequence[str]) -> dict[str, list[bool]]:
     "Are all numbers and names of the facts after a pair in a memory, and are outdated ones gone?"
-    def names(*of: str) -> set[str]: return set().union(*map(names_and_numbers, of)) - {"user"}
     now, words = " ".join(texts).casefold(), " ".join([*p["after"], p["new"]]).casefold()
+    holds = set().union(*map(names_and_numbers, p["after"])) - {"user"}
     left = p["relation"] in ("update", "retraction")         # both sides of a contradiction stay
-    gone = {m for m in names(p["old"]) if m not in words} if left else set()
-    return {"holds": [m in now for m in sorted(names(*p["after"]))], "gone": [m not in now for m in sorted(gone)]}
+    gone = sorted(names_and_numbers(p["old"]) - {"user"}) if left else ()
+    return {"holds": [m in now for m in sorted(holds)], "gone": [m not in now for m in gone if m not in words]}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dee8b03c
 def relation_items(hand: str) -> TableRows:
@@ -152,12 +152,13 @@ def macro_f1(pairs: Sequence[tuple[str, str]]) -> float:   # (label, found); the
 def stranger_items(hand: str, most: int = 30) -> TableRows:
     "The reader's result for messages and their four nearest ones in other people's conversations."
     said = [(c["id"], text) for c in voices([hand], "conversations") for s in c["sessions"] for text in s["say"]]
-    vectors, out = load_embedder("minilm").embed([text for _, text in said]), []
+    (ids, texts), out = map(np.array, zip(*said)), []
+    vectors = load_embedder("minilm").embed([text for _, text in said])
     for i in np.random.default_rng(0).choice(len(said), min(most, len(said)), replace=False):
-        others = np.array([j for j in range(len(said)) if said[j][0] != said[i][0]])
-        nearest = others[np.argsort(-(vectors[others] @ vectors[i]), kind="stable")[:4]]
-        for j, r in zip(nearest, relate(said[i][1], [said[j][1] for j in nearest])):
-            out.append({"hand": hand, "text": f"{said[j][1]} / {said[i][1]}", "kind": r.kind})
+        others = np.flatnonzero(ids != ids[i])
+        nearest = texts[others[np.argsort(-(vectors[others] @ vectors[i]), kind="stable")[:4]]].tolist()
+        out += [{"hand": hand, "text": f"{old} / {texts[i]}", "kind": r.kind}
+                for old, r in zip(nearest, relate(str(texts[i]), nearest))]
     return out
 
 def _stranger_figures(items: Sequence[dict], who: str) -> TableRows:

@@ -513,7 +513,8 @@ def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: S
               for i, n in enumerate(near, 1)]
     if near: signs.append(Sign(at[-1], "?", "red", "the question", radius=2))
     draw_signs(s, signs, [], y + 6, y + 6 + _HIGH)
-    named = {f"{sign} {'other kinds' if sign == '·' else short(name, 16)}": ink for name, (sign, ink, _) in look.items()}
+    named = {f"{sign} {'other kinds' if sign == '·' else short(name, 16)}": colour
+             for name, (sign, colour, _) in look.items()}
     return s.legend(LEFT, y + _HIGH + 20, named)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6db5fb8f

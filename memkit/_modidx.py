@@ -6174,8 +6174,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'memkit/widgets/draw/pictures.py'),
                                               'memkit.widgets.draw.pictures.clause_lines': ( 'widgets/draw/pictures.html#clause_lines',
                                                                                              'memkit/widgets/draw/pictures.py'),
-                                              'memkit.widgets.draw.pictures.considered_rows': ( 'widgets/draw/pictures.html#considered_rows',
-                                                                                                'memkit/widgets/draw/pictures.py'),
                                               'memkit.widgets.draw.pictures.cuts': ( 'widgets/draw/pictures.html#cuts',
                                                                                      'memkit/widgets/draw/pictures.py'),
                                               'memkit.widgets.draw.pictures.draw_budget': ( 'widgets/draw/pictures.html#draw_budget',

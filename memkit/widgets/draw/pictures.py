@@ -7,7 +7,7 @@ __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'answer_citations', 'n
            'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget',
            'shown_candidates', 'draw_thresholds', 'ranking', 'ranks', 'seconds', 'clause_lines', 'answered_by',
            'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited',
-           'considered_rows', 'report', 'write_report']
+           'report', 'write_report']
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9ea37ef7
 import base64
@@ -390,11 +390,10 @@ _PIECES = """
 src="data:image/svg+xml;base64,{{ base64.b64encode(picture.svg().encode()).decode() }}">
 <figcaption>{{ caption }}</figcaption></figure>
 {% endmacro %}
-{% macro table(caption, heads, rows) %}
+{% macro table(caption, heads) %}
 <div class="wide" tabindex="0" role="region" aria-label="{{ caption }}"><table><caption>{{ caption }}</caption>
 <thead><tr>{% for h in heads %}<th scope="col">{{ h }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in rows %}<tr>{% for cell in row %}<td dir="auto">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
-</table></div>
+<tbody>{{ caller() }}</tbody></table></div>
 {% endmacro %}
 {% macro block(text) %}<p class="text" dir="auto">{{ text.strip() }}</p>{% endmacro %}
 """
@@ -465,7 +464,7 @@ def _sources(turn: Turn) -> Iterator[tuple[str, list[Section], Scene | None, str
 _SOURCES = """
 {% macro about(hit) %}
 {% set it = hit.item %}
-{% if it.source is defined %}{{ [it.source, it.category] | select | join(" · ") }} id {{ it.id }} · score
+{% if it.source is defined %}{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score
 {{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
 {{ it.at.day }} {{ it.at.strftime("%b %Y") }} · recalled {{ many(it.recalls, "time") }} before · cosine
 {{ "%.2f" | format(shown_cosine(hit)) }}{% endif %}
@@ -482,15 +481,6 @@ _SOURCES = """
 {% endfor %}
 {% endmacro %}
 """
-
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3ddb7931
-def considered_rows(
-    turn: Turn,
-) -> list[tuple[str, str, str, str]]:   # kind, name, scores, outcome
-    "Every candidate with its scores and its outcome."
-    told = lambda h: ", ".join(f"{k} {v:.3g}" for k, v in h.parts.items()) or f"score {h.score:.3g}"
-    return [(type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], told(c.hit), c.outcome)
-            for c in turn.considered]
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #05090aec
 _TURN = """
@@ -511,10 +501,15 @@ prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tok
 {% else %}nothing was remembered{% endfor %}
 {% if "total" in turn.seconds %} · {{ duration(turn.seconds.total) }}{% endif %}</p>
 {{ answer(turn, place) }}{{ draft(turn, place) }}{{ sources(turn, place) }}
-{% set rows = considered_rows(turn) %}
-{% if rows %}<details>
-<summary>{{ many(rows | length, "candidate") }} considered, and what became of each</summary>
-{{ table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows) }}</details>{% endif %}
+{% if turn.considered %}<details>
+<summary>{{ many(turn.considered | length, "candidate") }} considered, and what became of each</summary>
+{% call table("Candidates, best first", ["kind", "name", "scores", "outcome"]) %}
+{% for c in turn.considered %}
+<tr><td>{{ c.hit.item.__class__.__name__ | lower }}</td><td dir="auto">{{ name_of(c.hit.item)[:160] }}</td>
+<td dir="auto">{% for name, score in c.hit.parts.items() %}{{ ", " if loop.index > 1 }}{{ name }} {{ "%.3g" | format(score) }}
+{%- else %}score {{ "%.3g" | format(c.hit.score) }}{% endfor %}</td><td dir="auto">{{ c.outcome }}</td></tr>
+{% endfor %}
+{% endcall %}</details>{% endif %}
 {{ cost(turn) }}</article>
 {% endmacro %}
 """
@@ -522,16 +517,15 @@ prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tok
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #adf13ec4
 _TAIL = """
 {% macro reviewed(memories, receipts) %}
-<div class="wide" tabindex="0" role="region" aria-label="As they were reviewed"><table>
-<caption>As they were reviewed</caption><thead><tr>
-{% for h in ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"] %}
-<th scope="col">{{ h }}</th>{% endfor %}</tr></thead><tbody>
+{% call table("As they were reviewed", ["id", "learned", "what the user said", "what was answered",
+                                        "recalled / right / wrong", "state"]) %}
 {% for m in memories %}
 <tr><td>{{ m.id }}</td><td>{{ m.at }}</td><td dir="auto">{{ name_of(m)[:300] }}</td>
 <td dir="auto">{{ (m.meta.answer | default("") | string)[:300] }}</td>
 <td>{{ m.recalls }} / {{ m.correct }} / {{ m.incorrect }}</td>
 <td>{% for r in receipts if r.user == m.user and m.id in r.memories %}{{ "deleted since" if loop.first }}{% else %}kept
-{% endfor %}</td></tr>{% endfor %}</tbody></table></div>
+{% endfor %}</td></tr>{% endfor %}
+{% endcall %}
 {% endmacro %}
 {% macro forgotten(receipts) %}
 <ul>{% for r in receipts %}

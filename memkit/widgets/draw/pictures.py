@@ -464,8 +464,8 @@ def _sources(turn: Turn) -> Iterator[tuple[str, list[Section], Scene | None, str
 _SOURCES = """
 {% macro about(hit) %}
 {% set it = hit.item %}
-{% if it.source is defined %}{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score
-{{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
+{% if it.source is defined %}
+{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score {{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
 {{ it.at.day }} {{ it.at.strftime("%b %Y") }} · recalled {{ many(it.recalls, "time") }} before · cosine
 {{ "%.2f" | format(shown_cosine(hit)) }}{% endif %}
 {% endmacro %}
@@ -506,7 +506,8 @@ prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tok
 {% call table("Candidates, best first", ["kind", "name", "scores", "outcome"]) %}
 {% for c in turn.considered %}
 <tr><td>{{ c.hit.item.__class__.__name__ | lower }}</td><td dir="auto">{{ name_of(c.hit.item)[:160] }}</td>
-<td dir="auto">{% for name, score in c.hit.parts.items() %}{{ ", " if loop.index > 1 }}{{ name }} {{ "%.3g" | format(score) }}
+<td dir="auto">{% for name, score in c.hit.parts.items() %}
+{{- ", " if loop.index > 1 }}{{ name }} {{ "%.3g" | format(score) }}
 {%- else %}score {{ "%.3g" | format(c.hit.score) }}{% endfor %}</td><td dir="auto">{{ c.outcome }}</td></tr>
 {% endfor %}
 {% endcall %}</details>{% endif %}

@@ -366,24 +366,14 @@ def draw_steps(
     s = Scene(740, 36, f"{title} {'; '.join(map(': '.join, rows.items()))}.", title).text(12, 18, title, bold=True)
     for name, text in rows.items():
         if name.startswith("Step") and s.height > 36: s.text(40, s.height + 3, "↓", 18, True, "blue"); s.height += 16
-        y, lines = s.height, wrap(text, 470, 3)
-        s.height += 22 + 20*len(lines)
-        s.box(10, y, 720, s.height - y - 8, edge="blue").text(26, y + 17, name, bold=True)
-        for i, line in enumerate(lines): s.text(250, y + 17 + 20*i, line)
+        y, high = s.height, 14 + 20*len(wrap(text, 470, 3))
+        s.box(10, y, 720, high, edge="blue").text(26, y + 17, name, bold=True)
+        s.paragraph(250, y + 17, text, 470, 3, 15, 20)
+        s.height += high + 8
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #05d52353
 _PARTS = {"orange": "ink", "green": "ink", "blue": "on", "mauve": "ink"}   # of a bar -> the letters on it
-
-def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
-    x, y = 250., s.height + 22
-    bottom = s.paragraph(12, y, name, 226, 3, 15, 20)
-    for value, (colour, ink) in zip(values, _PARTS.items()):
-        s.box(x, y - 12, value*scale, 24, colour, radius=0)
-        if value*scale > 46 and sum(v > 0 for v in values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
-        x += value*scale
-    s.text(x + 8, y, note, bold=True)
-    s.height = bottom + 6
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #56740cda
 def draw_bars(
@@ -395,10 +385,16 @@ def draw_bars(
     "A bar for each row, made of its parts (ours)."
     notes = notes or [f"{sum(v):.2f}" for v in rows.values()]
     s = Scene(740, 36, f"{title} {'; '.join(map(': '.join, zip(rows, notes)))}.", title).text(12, 18, title, bold=True)
-    for i, (part, colour) in enumerate(zip(parts, _PARTS)):
-        s.box(12 + 180*i, 36, 14, 14, colour).text(32 + 180*i, 43, part, 14)
-        s.height = 60
-    for name, note in zip(rows, notes): _one_bar(s, name, rows[name], note, 300/max(map(sum, rows.values())))
+    if parts: s.height = s.legend(12, 43, dict(zip(parts, _PARTS)), 14) - 5
+    scale = 300/max(map(sum, rows.values()))
+    for (name, values), note in zip(rows.items(), notes):
+        x, y = 250., s.height + 22
+        s.height = s.paragraph(12, y, name, 226, 3, 15, 20) + 6
+        for value, (colour, ink) in zip(values, _PARTS.items()):
+            s.box(x, y - 12, value*scale, 24, colour, radius=0)
+            if value*scale > 46 and sum(v > 0 for v in values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
+            x += value*scale
+        s.text(x + 8, y, note, bold=True)
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #8b696125

@@ -20,7 +20,7 @@ from typing import NamedTuple, TYPE_CHECKING
 import numpy as np
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED
-from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, maintenance_verdict
+from ...mark.maintain import GRACE, RESTORED, maintenance_verdict
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_drop
 from ...records import Memory
@@ -105,12 +105,9 @@ def script_of(
 class Point:
     "How a memory stands after a moment."
     moment: MemoryMoment | None    # None: it was just made
-    standing: MaintainedMemory
+    trust: Trust
+    verdict: TrustVerdict
 
-    @property
-    def trust(self) -> Trust: return self.standing.trust
-    @property
-    def verdict(self) -> TrustVerdict: return self.standing.verdict
     @property
     def day(self) -> float:
         "Since it was made."
@@ -135,10 +132,13 @@ def walk(
     """How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that
     wasn't."""
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
-    points = [Point(None, maintenance_verdict(memory, log, settings))]
+    def point(m: MemoryMoment | None) -> Point:
+        now = maintenance_verdict(memory, log, settings)
+        return Point(m, now.trust, now.verdict)
     def logged(m: MemoryMoment, kind: str, **data):
         at, data = _MADE + timedelta(days=m.day), {**data, "by": m.by}
         log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data=data))
+    points = [point(None)]
     for m in moments:
         recalls += m.what in _SIGN_OF and not m.recall
         if m.recall and m.recall > recalls:
@@ -148,7 +148,7 @@ def walk(
         if m.what in _KINDS: logged(m, _KINDS[m.what], label=None if m.what == "unsaid" else m.what)
         elif not m.recall: logged(m, INJECTED, turn=turn)
         if m.what in ("right", "wrong"): logged(m, JUDGED, turn=turn, right=m.what == "right")
-        points.append(Point(m, maintenance_verdict(memory, log, settings)))
+        points.append(point(m))
     return tuple(points)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #dd3ff48a

@@ -465,7 +465,9 @@ _SOURCES = """
 {% macro about(hit) %}
 {% set it = hit.item %}
 {% if it.source is defined %}
-{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score {{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
+{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score
+{{ "%.2f" | format(hit.score) }}{% else %}
+{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
 {{ it.at.day }} {{ it.at.strftime("%b %Y") }} · recalled {{ many(it.recalls, "time") }} before · cosine
 {{ "%.2f" | format(shown_cosine(hit)) }}{% endif %}
 {% endmacro %}

@@ -129,8 +129,7 @@ def walk(
     moments: tuple[MemoryMoment, ...],
     settings: TrustSettings = PAPER,
 ) -> tuple[Point, ...]:        # before the first moment and after each
-    """How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that
-    wasn't."""
+    "How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` for a judged recall that wasn't."
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
     def point(m: MemoryMoment | None) -> Point:
         now = maintenance_verdict(memory, log, settings)

@@ -6302,6 +6302,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'memkit/widgets/draw/scene.py'),
                                            'memkit.widgets.draw.scene.in_row': ( 'widgets/draw/scene.html#in_row',
                                                                                  'memkit/widgets/draw/scene.py'),
+                                           'memkit.widgets.draw.scene.letters_on': ( 'widgets/draw/scene.html#letters_on',
+                                                                                     'memkit/widgets/draw/scene.py'),
                                            'memkit.widgets.draw.scene.listed': ( 'widgets/draw/scene.html#listed',
                                                                                  'memkit/widgets/draw/scene.py'),
                                            'memkit.widgets.draw.scene.live': ( 'widgets/draw/scene.html#live',

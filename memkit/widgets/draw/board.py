@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fastcore.basics import patch
 
-from .scene import CAPTION, Scene, listed, one_line, quotation, short, width_of, wrap
+from .scene import CAPTION, Scene, letters_on, listed, one_line, quotation, short, width_of, wrap
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #72429f30
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     s.box(x, y, w, high, ground, told, edge=edge, dashed=r.gone)
     if r.label:
         s.box(x, y, 34, high, c.ink)
-        s.text(x + 17, y + high/2, r.label, 14, True, "on" if c.ink in ("blue", "deep") else "ink", "center")
+        s.text(x + 17, y + high/2, r.label, 14, True, letters_on(c.ink), "center")
     if apart: s.text(left, y + 12, how, 13, True, _ink(replace(r, how=how)), width=room)
     top = y + 13 + 17*apart
     for i, line in enumerate(lines):

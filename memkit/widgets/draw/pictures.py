@@ -23,7 +23,7 @@ from ...files import write_file
 from ...records import Change, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
-from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, listed, many, one_line,
+from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, letters_on, listed, many, one_line,
                                        quotation, width_of)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a8b08829
@@ -99,8 +99,8 @@ def cuts(
     return out
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9809413e
-_INKS = {"documents": ("green", "ink"), "memories": ("orange", "ink"), "residual": ("blue", "on"),
-         "user-question": ("orange", "ink"), "llm-response": ("deep", "on")}   # of a group, and of letters on it
+_INKS = {"documents": "green", "memories": "orange", "residual": "blue", "user-question": "orange",
+         "llm-response": "deep"}   # of a group
 
 def section_name(s: Section) -> str:
     "What a section of a prompt is called."
@@ -139,11 +139,11 @@ def draw_budget(
     s.text(WIDTH - LEFT, y + 14, spent, 13, colour="soft", align="right")
     s.box(LEFT, y + 26, room, 20, "card", "free", edge="faint", radius=0)
     for i, (name, of) in enumerate([*groups(turn).items(), ("free", [])]):
-        ink, on = ("card", "ink") if name == "free" else _INKS.get(name, ("mauve", "ink") if i else ("navy", "on"))
+        ink = "card" if name == "free" else _INKS.get(name, "mauve" if i else "navy")
         for p in of:
             w, mark = p.tokens*room/max(turn.budget, turn.prompt_tokens, 1), marks.get(key(p.hit), "") if p.hit else ""
             s.box(x, y + 26, w, 20, ink, f"{section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
-            if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
+            if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, letters_on(ink), "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
         colours[f"{name} {n:,}"] = ink

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLE', 'CAPTION', 'contrast', 'escape', 'width_of', 'one_line', 'cut_to_width', 'wrap', 'short',
-           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'page_widget',
-           'folded', 'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel', 'live',
-           'press_button']
+           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'letters_on', 'Scene', 'draw_steps', 'draw_bars',
+           'page_widget', 'folded', 'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel',
+           'live', 'press_button']
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #6a282f90
 import re
@@ -193,6 +193,12 @@ def caption_of(words: str) -> str:
     return short(re.split(r"(?<=[.?!])\s+(?=[A-Z“])", one_line(words), maxsplit=1)[0], CAPTION)
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #4fa8cec4
+def letters_on(
+    colour: str,   # one of COLOURS
+) -> str:          # one of COLOURS
+    "The colour of letters on a block of a colour (ours)."
+    return "on" if colour in ("blue", "navy", "deep", "red") else "ink"
+
 _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
 
 def _n(x: float) -> str: return f"{x:.1f}".removesuffix(".0")
@@ -373,7 +379,7 @@ def draw_steps(
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #05d52353
-_PARTS = {"orange": "ink", "green": "ink", "blue": "on", "mauve": "ink"}   # of a bar -> the letters on it
+_PARTS = ("orange", "green", "blue", "mauve")   # of a bar
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #56740cda
 def draw_bars(
@@ -390,9 +396,10 @@ def draw_bars(
     for (name, values), note in zip(rows.items(), notes):
         x, y = 250., s.height + 22
         s.height = s.paragraph(12, y, name, 226, 3, 15, 20) + 6
-        for value, (colour, ink) in zip(values, _PARTS.items()):
+        for value, colour in zip(values, _PARTS):
             s.box(x, y - 12, value*scale, 24, colour, radius=0)
-            if value*scale > 46 and sum(v > 0 for v in values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
+            if value*scale > 46 and sum(v > 0 for v in values) > 1:
+                s.text(x + 6, y, f"{value:.2f}", 14, True, letters_on(colour))
             x += value*scale
         s.text(x + 8, y, note, bold=True)
     return s

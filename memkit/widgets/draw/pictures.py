@@ -23,8 +23,8 @@ from ...files import write_file
 from ...records import Change, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
-from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, letters_on, listed, many, one_line,
-                                       quotation, width_of)
+from .scene import (
+    COLOURS, Scene, all_given, cut_to_width, escape, letters_on, listed, many, one_line, quotation, width_of)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a8b08829
 if TYPE_CHECKING: from memkit.widgets.draw.frames import Moment
@@ -143,7 +143,8 @@ def draw_budget(
         for p in of:
             w, mark = p.tokens*room/max(turn.budget, turn.prompt_tokens, 1), marks.get(key(p.hit), "") if p.hit else ""
             s.box(x, y + 26, w, 20, ink, f"{section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
-            if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, letters_on(ink), "center")
+            if mark and width_of(mark, 13, True) + 4 < w:
+                s.text(x + w/2, y + 36, mark, 13, True, letters_on(ink), "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
         colours[f"{name} {n:,}"] = ink

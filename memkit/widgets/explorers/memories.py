@@ -27,8 +27,8 @@ from ...records import Memory
 from ...store.store import Event, MemoryStore
 from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
 from memkit.widgets.draw.scene import (
-    Panel, Scene, all_given, caption_of, field, given, letters_on, many, menu, one_line, ordinal, press_button, short, slider, ways,
-    width_of)
+    Panel, Scene, all_given, caption_of, field, given, letters_on, many, menu, one_line, ordinal, press_button, short,
+    slider, ways, width_of)
 from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d

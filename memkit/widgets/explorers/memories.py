@@ -532,7 +532,7 @@ def draw_map(
     look = sum(n.rank_on_map <= len(near) for n in near)
     found = f"Of the nearest {len(near)} by cosine, {look} look so on the map, too." if near else ""
     nearby = [Column(name=f"Nearest to “{short(question, 50)}” by true cosine", rows=rows, split=.5)]
-    told = written(f"{trusted} {found or 'Type a question to see what is near it.'}")
+    told = written(f"{found or 'Type a question to see what is near it.'} {trusted}")
     title = f"{many(len(names), 'memory', 'memories')} of {one_line(m.user)}"
     return draw_board(Board(title=title, more=f"{kinds}. {trusted} {found}", bands=[
         partial(_map, m, places, near, kind), *([nearby] if near else []), told]), found or trusted)

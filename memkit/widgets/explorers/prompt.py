@@ -326,7 +326,8 @@ def _standing(s: Standing, longest: float) -> Row:
              f"{f'{c.feedback:+.2f}' if c.feedback else '0 (neutral)'}")
     parts = {f"{_LETTERS[name]} {name}": part/longest for name, part in s.score.parts.items()}
     return Row(text=s.candidate.text, label=f"{s.rank}", key=f"memory {s.candidate.id}", lit=s.rank == 1,
-               note=f"{s.score.value:.2f}", why=known, parts=parts, how=f"{'▲' if up > 0 else '▼'} {abs(up)}" if up else "")
+               note=f"{s.score.value:.2f}", why=known, parts=parts,
+               how=f"{'▲' if up > 0 else '▼'} {abs(up)}" if up else "")
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #713d315a
 def draw_standings(
@@ -344,7 +345,8 @@ def draw_standings(
     why = f"It is {why_first(first.score, ranked[1].score)}." if len(ranked) > 1 else ""
     column = Column(name="Rank", note=f"{min(len(ranked), 8)} of {len(ranked)}; framed: into the prompt", cards=True,
                     rows=[_standing(s, longest) for s in ranked[:8]], bar=230, ranked=True)
-    said = [("Question", query), ("Weights", f"{shares}{', the formula as printed'*literal}; ▲▼: against similarity alone")]
+    shares += ", the formula as printed"*literal
+    said = [("Question", query), ("Weights", f"{shares}; ▲▼: against similarity alone")]
     return draw_board(Board(title=title, said=said, bands=[[column]], more=why))
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #a5bce2b0

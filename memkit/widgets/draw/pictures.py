@@ -213,14 +213,14 @@ def draw_thresholds(
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
 def ranking(
     name: str,
-    rows: Sequence[tuple[float, Document | Memory, bool]],   # rank, what stands there, does it stand out?
-    **more: Any,   # of its `Column`, and `how` of what stands out
+    rows: Sequence[tuple[float, Document, bool]],   # rank, what stands there, does it stand out?
+    how: str = "",                                  # what is said of those that do
+    note: str = "",
+    width: float = 1.,                              # beside the other rankings
 ) -> Column:
     "One of several rankings; a board joins what stands in two that are neighbours."
-    how = more.pop("how", "")
-    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit)
-             for rank, item, lit in rows]
-    return Column(name=name, rows=lines, ranked=True, **more)
+    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=item.id, lit=lit, how=how*lit) for rank, item, lit in rows]
+    return Column(name=name, rows=lines, ranked=True, note=note, width=width)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(

@@ -19,7 +19,7 @@ def test_stepping_through_a_dialogue(lab, chromium):
         s.at("Round 7")
         for _ in range(3): s.button("◀ Back").click()
         s.at("Round 4")
-        assert "severe, and once is enough" in s.panel.locator("svg text").all_text_contents()
+        assert "severe, and once is enough" in " ".join(s.panel.locator("svg text").all_text_contents())
 
         handle = s.panel.locator(".mk-slider .noUi-handle")     # the keyboard alone
         handle.focus()

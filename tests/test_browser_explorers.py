@@ -38,7 +38,7 @@ def test_the_budget_is_moved(prompts):
     s.button("Room for all").click()
     s.at("The prompt takes 278 of 278 tokens; everything has room")
     key(s.panel, "Budget in tokens", "ArrowLeft")
-    s.at("The prompt takes .* of 277 tokens.*No room: Cough")
+    s.at("The prompt takes .* of 277 tokens; 1 section has no room.*Cough.*too many")
     key(s.panel, "Budget in tokens", "Home")
     s.expect(s.panel.get_by_role("alert")).to_contain_text("need 61 tokens and the budget is 36")
     s.at("The prompt takes .* of 277 tokens")                  # the picture before it stays
@@ -55,7 +55,7 @@ def test_the_budget_is_moved(prompts):
 def test_two_rankings_are_fused(prompts):
     page = prompts
     s = labs.Worked(page, 1)
-    s.at("“Our 3 year old.*fused by rank, k 5, weights 0.3")
+    s.at("“Our 3 year old.*Fused: “by rank, k 5, weights 0.3")
     assert sum(t.startswith("✓") for t in s.panel.locator("svg text").all_text_contents()) >= 5
     fits(s)
     labs.shot(page, "fusion", 1280, 800)
@@ -65,7 +65,7 @@ def test_two_rankings_are_fused(prompts):
     s.at("“Our.*k 100, weights 1 \\(words\\) and 1")
     s.expect(s.panel.locator("[role=status]")).to_contain_text("nDCG@10")
     s.panel.get_by_label("Fuse", exact=True).select_option(label="by score")
-    s.at("“Our.*fused by score, weights 1")
+    s.at("“Our.*Fused: “by score, weights 1")
     for name in ("words", "meaning"): key(s.panel, f"Weight of {name}", "Home")
     s.expect(s.panel.get_by_role("alert")).to_contain_text("nobody has a vote")
     key(s.panel, "Weight of meaning", "End")

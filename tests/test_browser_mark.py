@@ -67,8 +67,8 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
         v.panel.locator(".mk-play button").first.click()
 
         life = labs.Worked(page, 0)
-        life.at("as it was recorded: 3 recalls")
+        life.at("as it was recorded.*3 recalls")
         life.button("Called right +").press("Enter")
-        life.at("one of my own: 4 recalls, 1 called right")
+        life.at("one of my own.*4 recalls, 1 called right")
         labs.shot(page, "mark_life", 1280, 800)
         assert labs.errors(page) == []

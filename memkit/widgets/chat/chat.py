@@ -219,9 +219,11 @@ export default { render };
 _CSS = """
 .mk-ask { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: flex-end; margin: 8px 0; }
 .mk-ask label { flex: 1 0 100%; }
-.mk-ask textarea { flex: 1 1 20rem; font: inherit; padding: 6px 8px; color: var(--jp-ui-font-color1, #1a1a1a); background: var(--jp-layout-color0, #fff);
+.mk-ask textarea { flex: 1 1 20rem; font: inherit; padding: 6px 8px; color: var(--jp-ui-font-color1, #1a1a1a);
+  background: var(--jp-layout-color0, #fff);
   border: 1px solid var(--jp-border-color1, #8c8c8c); border-radius: 4px; resize: vertical; }
-.mk-ask textarea:focus-visible, .mk-ask button:focus-visible { outline: 2px solid var(--jp-brand-color1, #0072b2); outline-offset: 1px; }
+.mk-ask textarea:focus-visible, .mk-ask button:focus-visible { outline: 2px solid var(--jp-brand-color1, #0072b2);
+  outline-offset: 1px; }
 .mk-ask button { width: auto; padding: 0 16px; }
 """
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fastcore.basics import patch
 
-from .scene import CAPTION, Scene, listed, one_line, quotation, short, width_of, wrap
+from .scene import CAPTION, Scene, letters_on, listed, one_line, quotation, short, width_of, wrap
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #72429f30
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ _BAD = frozenset({"wrong", "bad", "set aside", "replaced", "evicted", "refreshed
 
 def _ink(r: Row) -> str:
     "The colour of what happened: a row that only moved on isn't lost."
-    return "red" if r.how in _BAD or r.how.startswith("-") or r.gone and not r.lit else "deep"
+    return "red" if r.how in _BAD or r.how.startswith(("-", "▼")) or r.gone and not r.lit else "deep"
 
 def _bar(s: Scene, x: float, y: float, w: float, r: Row):
     "The bar of a row, in boxes or in parts."
@@ -156,12 +156,13 @@ def _apart(r: Row, bar: float) -> tuple[float, float]:
     return drawn, drawn + beside
 
 def _reason(r: Row, w: float, bar: float) -> list[str]:
-    "What holds and why: a line beside the bar, and two below it at most."
+    "What holds and why: what has room beside the bar, and the rest in two lines below it."
     told, room = one_line("; ".join(filter(None, (r.note, r.why)))), max(30, w - _apart(r, bar)[1])
-    if width_of(told, 13) <= room: return [told]
-    first = wrap(told, room, 2, 13)[0]
-    if first.endswith("…"): first = ""
-    return [first, *wrap(told[len(first):], w, 2, 13)]
+    parts = told.split("; ")
+    n = next(n for n in range(len(parts), -1, -1) if width_of("; ".join(parts[:n]), 13) <= room)
+    if not n: return wrap(told, room, 3, 13)
+    below = "; ".join(parts[n:])
+    return ["; ".join(parts[:n]), *(wrap(below, w, 2, 13) if below else [])]
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #a53e6102
 def _notes(s: Scene, x: float, y: float, w: float, r: Row, bar: float):
@@ -211,7 +212,7 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     s.box(x, y, w, high, ground, told, edge=edge, dashed=r.gone)
     if r.label:
         s.box(x, y, 34, high, c.ink)
-        s.text(x + 17, y + high/2, r.label, 14, True, "on" if c.ink in ("blue", "deep") else "ink", "center")
+        s.text(x + 17, y + high/2, r.label, 14, True, letters_on(c.ink), "center")
     if apart: s.text(left, y + 12, how, 13, True, _ink(replace(r, how=how)), width=room)
     top = y + 13 + 17*apart
     for i, line in enumerate(lines):

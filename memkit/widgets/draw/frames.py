@@ -417,18 +417,19 @@ def grouped(
     memories: Sequence[Memory],     # the user's, the superseded too
 ) -> list[Moment]:                  # the first is what happened before any turn
     "Each event in its moment."
-    known, at, out, wrote = {t.id: t for t in turns}, {}, [Moment()], set()
+    known, at, out, wrote = {t.id: t for t in turns}, {}, [(None, [])], set()
     for e in events:
-        now = out[-1]
-        opens = e.kind == "turn" and e.turn in known
+        turn = out[-1][0]
         of = next((id for id in (e.turn, e.data.get("turn")) if id in at and names(e, known[id])), None)
-        if opens:
+        if e.kind == "turn" and e.turn in known:
             at[e.turn], wrote = len(out), touched(known[e.turn], memories)
-            out.append(Moment(known[e.turn], (e,)))
-        elif of: out[at[of]] = replace(out[at[of]], events=(*out[at[of]].events, e))
-        elif now.turn and not belongs(e, now.turn, wrote): out.append(Moment(None, (e,)))
-        else: out[-1] = replace(now, events=(*now.events, e))
-    return out
+            out.append((known[e.turn], []))
+        elif of:
+            out[at[of]][1].append(e)
+            continue
+        elif turn and not belongs(e, turn, wrote): out.append((None, []))
+        out[-1][1].append(e)
+    return [Moment(turn, tuple(of_it)) for turn, of_it in out]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #fb3b6364
 def holding(

@@ -7,7 +7,7 @@ __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'answer_citations', 'n
            'memories_of', 'Cut', 'groups', 'cuts', 'section_name', 'budget_words', 'draw_budget', 'budget',
            'shown_candidates', 'draw_thresholds', 'ranking', 'ranks', 'seconds', 'clause_lines', 'answered_by',
            'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board', 'moment', 'macros', 'cited',
-           'considered_rows', 'report', 'write_report']
+           'report', 'write_report']
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9ea37ef7
 import base64
@@ -23,8 +23,8 @@ from ...files import write_file
 from ...records import Change, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
 from ...turn.engine import made_from
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
-from .scene import (COLOURS, Scene, all_given, cut_to_width, escape, listed, many, one_line,
-                                       quotation, width_of)
+from .scene import (
+    COLOURS, Scene, all_given, cut_to_width, escape, letters_on, listed, many, one_line, quotation, width_of)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a8b08829
 if TYPE_CHECKING: from memkit.widgets.draw.frames import Moment
@@ -99,8 +99,8 @@ def cuts(
     return out
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9809413e
-_INKS = {"documents": ("green", "ink"), "memories": ("orange", "ink"), "residual": ("blue", "on"),
-         "user-question": ("orange", "ink"), "llm-response": ("deep", "on")}   # of a group, and of letters on it
+_INKS = {"documents": "green", "memories": "orange", "residual": "blue", "user-question": "orange",
+         "llm-response": "deep"}   # of a group
 
 def section_name(s: Section) -> str:
     "What a section of a prompt is called."
@@ -139,11 +139,12 @@ def draw_budget(
     s.text(WIDTH - LEFT, y + 14, spent, 13, colour="soft", align="right")
     s.box(LEFT, y + 26, room, 20, "card", "free", edge="faint", radius=0)
     for i, (name, of) in enumerate([*groups(turn).items(), ("free", [])]):
-        ink, on = ("card", "ink") if name == "free" else _INKS.get(name, ("mauve", "ink") if i else ("navy", "on"))
+        ink = "card" if name == "free" else _INKS.get(name, "mauve" if i else "navy")
         for p in of:
             w, mark = p.tokens*room/max(turn.budget, turn.prompt_tokens, 1), marks.get(key(p.hit), "") if p.hit else ""
             s.box(x, y + 26, w, 20, ink, f"{section_name(p)}: {p.tokens} tokens", edge="paper", radius=0)
-            if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
+            if mark and width_of(mark, 13, True) + 4 < w:
+                s.text(x + w/2, y + 36, mark, 13, True, letters_on(ink), "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
         colours[f"{name} {n:,}"] = ink
@@ -212,14 +213,14 @@ def draw_thresholds(
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
 def ranking(
     name: str,
-    rows: Sequence[tuple[float, Document | Memory, bool]],   # rank, what stands there, does it stand out?
-    **more: Any,   # of its `Column`, and `how` of what stands out
+    rows: Sequence[tuple[float, Document, bool]],   # rank, what stands there, does it stand out?
+    how: str = "",                                  # what is said of those that do
+    note: str = "",
+    width: float = 1.,                              # beside the other rankings
 ) -> Column:
     "One of several rankings; a board joins what stands in two that are neighbours."
-    how = more.pop("how", "")
-    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=f"{item.id}", lit=lit, how=how*lit)
-             for rank, item, lit in rows]
-    return Column(name=name, rows=lines, ranked=True, **more)
+    lines = [Row(text=f"{rank:.0f}  {name_of(item)}", key=item.id, lit=lit, how=how*lit) for rank, item, lit in rows]
+    return Column(name=name, rows=lines, ranked=True, note=note, width=width)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(
@@ -390,11 +391,10 @@ _PIECES = """
 src="data:image/svg+xml;base64,{{ base64.b64encode(picture.svg().encode()).decode() }}">
 <figcaption>{{ caption }}</figcaption></figure>
 {% endmacro %}
-{% macro table(caption, heads, rows) %}
+{% macro table(caption, heads) %}
 <div class="wide" tabindex="0" role="region" aria-label="{{ caption }}"><table><caption>{{ caption }}</caption>
 <thead><tr>{% for h in heads %}<th scope="col">{{ h }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in rows %}<tr>{% for cell in row %}<td dir="auto">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
-</table></div>
+<tbody>{{ caller() }}</tbody></table></div>
 {% endmacro %}
 {% macro block(text) %}<p class="text" dir="auto">{{ text.strip() }}</p>{% endmacro %}
 """
@@ -465,8 +465,10 @@ def _sources(turn: Turn) -> Iterator[tuple[str, list[Section], Scene | None, str
 _SOURCES = """
 {% macro about(hit) %}
 {% set it = hit.item %}
-{% if it.source is defined %}{{ [it.source, it.category] | select | join(" · ") }} id {{ it.id }} · score
-{{ "%.2f" | format(hit.score) }}{% else %}{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
+{% if it.source is defined %}
+{% for told in [it.source, it.category] if told %}{{ told }} · {% endfor %}id {{ it.id }} · score
+{{ "%.2f" | format(hit.score) }}{% else %}
+{{ "memory %s" | format(it.id) if it.id is defined else "message" }} · learned
 {{ it.at.day }} {{ it.at.strftime("%b %Y") }} · recalled {{ many(it.recalls, "time") }} before · cosine
 {{ "%.2f" | format(shown_cosine(hit)) }}{% endif %}
 {% endmacro %}
@@ -482,15 +484,6 @@ _SOURCES = """
 {% endfor %}
 {% endmacro %}
 """
-
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3ddb7931
-def considered_rows(
-    turn: Turn,
-) -> list[tuple[str, str, str, str]]:   # kind, name, scores, outcome
-    "Every candidate with its scores and its outcome."
-    told = lambda h: ", ".join(f"{k} {v:.3g}" for k, v in h.parts.items()) or f"score {h.score:.3g}"
-    return [(type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], told(c.hit), c.outcome)
-            for c in turn.considered]
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #05090aec
 _TURN = """
@@ -511,10 +504,16 @@ prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tok
 {% else %}nothing was remembered{% endfor %}
 {% if "total" in turn.seconds %} · {{ duration(turn.seconds.total) }}{% endif %}</p>
 {{ answer(turn, place) }}{{ draft(turn, place) }}{{ sources(turn, place) }}
-{% set rows = considered_rows(turn) %}
-{% if rows %}<details>
-<summary>{{ many(rows | length, "candidate") }} considered, and what became of each</summary>
-{{ table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows) }}</details>{% endif %}
+{% if turn.considered %}<details>
+<summary>{{ many(turn.considered | length, "candidate") }} considered, and what became of each</summary>
+{% call table("Candidates, best first", ["kind", "name", "scores", "outcome"]) %}
+{% for c in turn.considered %}
+<tr><td>{{ c.hit.item.__class__.__name__ | lower }}</td><td dir="auto">{{ name_of(c.hit.item)[:160] }}</td>
+<td dir="auto">{% for name, score in c.hit.parts.items() %}
+{{- ", " if loop.index > 1 }}{{ name }} {{ "%.3g" | format(score) }}
+{%- else %}score {{ "%.3g" | format(c.hit.score) }}{% endfor %}</td><td dir="auto">{{ c.outcome }}</td></tr>
+{% endfor %}
+{% endcall %}</details>{% endif %}
 {{ cost(turn) }}</article>
 {% endmacro %}
 """
@@ -522,16 +521,15 @@ prompt {{ many(turn.prompt_tokens, "token") }} · answer {{ many(turn.answer_tok
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #adf13ec4
 _TAIL = """
 {% macro reviewed(memories, receipts) %}
-<div class="wide" tabindex="0" role="region" aria-label="As they were reviewed"><table>
-<caption>As they were reviewed</caption><thead><tr>
-{% for h in ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"] %}
-<th scope="col">{{ h }}</th>{% endfor %}</tr></thead><tbody>
+{% call table("As they were reviewed", ["id", "learned", "what the user said", "what was answered",
+                                        "recalled / right / wrong", "state"]) %}
 {% for m in memories %}
 <tr><td>{{ m.id }}</td><td>{{ m.at }}</td><td dir="auto">{{ name_of(m)[:300] }}</td>
 <td dir="auto">{{ (m.meta.answer | default("") | string)[:300] }}</td>
 <td>{{ m.recalls }} / {{ m.correct }} / {{ m.incorrect }}</td>
 <td>{% for r in receipts if r.user == m.user and m.id in r.memories %}{{ "deleted since" if loop.first }}{% else %}kept
-{% endfor %}</td></tr>{% endfor %}</tbody></table></div>
+{% endfor %}</td></tr>{% endfor %}
+{% endcall %}
 {% endmacro %}
 {% macro forgotten(receipts) %}
 <ul>{% for r in receipts %}

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLE', 'CAPTION', 'contrast', 'escape', 'width_of', 'one_line', 'cut_to_width', 'wrap', 'short',
-           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'page_widget',
-           'folded', 'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel', 'live',
-           'press_button']
+           'quotation', 'listed', 'ordinal', 'many', 'caption_of', 'letters_on', 'Scene', 'draw_steps', 'draw_bars',
+           'page_widget', 'folded', 'given', 'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel',
+           'live', 'press_button']
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #6a282f90
 import re
@@ -193,6 +193,12 @@ def caption_of(words: str) -> str:
     return short(re.split(r"(?<=[.?!])\s+(?=[A-Z“])", one_line(words), maxsplit=1)[0], CAPTION)
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #4fa8cec4
+def letters_on(
+    colour: str,   # one of COLOURS
+) -> str:          # one of COLOURS
+    "The colour of letters on a block of a colour (ours)."
+    return "on" if colour in ("blue", "navy", "deep", "red") else "ink"
+
 _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
 
 def _n(x: float) -> str: return f"{x:.1f}".removesuffix(".0")
@@ -366,24 +372,14 @@ def draw_steps(
     s = Scene(740, 36, f"{title} {'; '.join(map(': '.join, rows.items()))}.", title).text(12, 18, title, bold=True)
     for name, text in rows.items():
         if name.startswith("Step") and s.height > 36: s.text(40, s.height + 3, "↓", 18, True, "blue"); s.height += 16
-        y, lines = s.height, wrap(text, 470, 3)
-        s.height += 22 + 20*len(lines)
-        s.box(10, y, 720, s.height - y - 8, edge="blue").text(26, y + 17, name, bold=True)
-        for i, line in enumerate(lines): s.text(250, y + 17 + 20*i, line)
+        y, high = s.height, 14 + 20*len(wrap(text, 470, 3))
+        s.box(10, y, 720, high, edge="blue").text(26, y + 17, name, bold=True)
+        s.paragraph(250, y + 17, text, 470, 3, 15, 20)
+        s.height += high + 8
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #05d52353
-_PARTS = {"orange": "ink", "green": "ink", "blue": "on", "mauve": "ink"}   # of a bar -> the letters on it
-
-def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
-    x, y = 250., s.height + 22
-    bottom = s.paragraph(12, y, name, 226, 3, 15, 20)
-    for value, (colour, ink) in zip(values, _PARTS.items()):
-        s.box(x, y - 12, value*scale, 24, colour, radius=0)
-        if value*scale > 46 and sum(v > 0 for v in values) > 1: s.text(x + 6, y, f"{value:.2f}", 14, True, ink)
-        x += value*scale
-    s.text(x + 8, y, note, bold=True)
-    s.height = bottom + 6
+_PARTS = ("orange", "green", "blue", "mauve")   # of a bar
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #56740cda
 def draw_bars(
@@ -395,10 +391,17 @@ def draw_bars(
     "A bar for each row, made of its parts (ours)."
     notes = notes or [f"{sum(v):.2f}" for v in rows.values()]
     s = Scene(740, 36, f"{title} {'; '.join(map(': '.join, zip(rows, notes)))}.", title).text(12, 18, title, bold=True)
-    for i, (part, colour) in enumerate(zip(parts, _PARTS)):
-        s.box(12 + 180*i, 36, 14, 14, colour).text(32 + 180*i, 43, part, 14)
-        s.height = 60
-    for name, note in zip(rows, notes): _one_bar(s, name, rows[name], note, 300/max(map(sum, rows.values())))
+    if parts: s.height = s.legend(12, 43, dict(zip(parts, _PARTS)), 14) - 5
+    scale = 300/max(map(sum, rows.values()))
+    for (name, values), note in zip(rows.items(), notes):
+        x, y = 250., s.height + 22
+        s.height = s.paragraph(12, y, name, 226, 3, 15, 20) + 6
+        for value, colour in zip(values, _PARTS):
+            s.box(x, y - 12, value*scale, 24, colour, radius=0)
+            if value*scale > 46 and sum(v > 0 for v in values) > 1:
+                s.text(x + 6, y, f"{value:.2f}", 14, True, letters_on(colour))
+            x += value*scale
+        s.text(x + 8, y, note, bold=True)
     return s
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #8b696125

@@ -20,15 +20,15 @@ from typing import NamedTuple, TYPE_CHECKING
 import numpy as np
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED
-from ...mark.maintain import GRACE, RESTORED, MaintainedMemory, maintenance_verdict
+from ...mark.maintain import GRACE, RESTORED, maintenance_verdict
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_drop
 from ...records import Memory
 from ...store.store import Event, MemoryStore
 from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
 from memkit.widgets.draw.scene import (
-    Panel, Scene, all_given, caption_of, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways,
-    width_of)
+    Panel, Scene, all_given, caption_of, field, given, letters_on, many, menu, one_line, ordinal, press_button, short,
+    slider, ways, width_of)
 from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
@@ -105,12 +105,9 @@ def script_of(
 class Point:
     "How a memory stands after a moment."
     moment: MemoryMoment | None    # None: it was just made
-    standing: MaintainedMemory
+    trust: Trust
+    verdict: TrustVerdict
 
-    @property
-    def trust(self) -> Trust: return self.standing.trust
-    @property
-    def verdict(self) -> TrustVerdict: return self.standing.verdict
     @property
     def day(self) -> float:
         "Since it was made."
@@ -132,13 +129,15 @@ def walk(
     moments: tuple[MemoryMoment, ...],
     settings: TrustSettings = PAPER,
 ) -> tuple[Point, ...]:        # before the first moment and after each
-    """How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that
-    wasn't."""
+    "How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` for a judged recall that wasn't."
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
-    points = [Point(None, maintenance_verdict(memory, log, settings))]
+    def point(m: MemoryMoment | None) -> Point:
+        now = maintenance_verdict(memory, log, settings)
+        return Point(m, now.trust, now.verdict)
     def logged(m: MemoryMoment, kind: str, **data):
         at, data = _MADE + timedelta(days=m.day), {**data, "by": m.by}
         log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data=data))
+    points = [point(None)]
     for m in moments:
         recalls += m.what in _SIGN_OF and not m.recall
         if m.recall and m.recall > recalls:
@@ -148,7 +147,7 @@ def walk(
         if m.what in _KINDS: logged(m, _KINDS[m.what], label=None if m.what == "unsaid" else m.what)
         elif not m.recall: logged(m, INJECTED, turn=turn)
         if m.what in ("right", "wrong"): logged(m, JUDGED, turn=turn, right=m.what == "right")
-        points.append(Point(m, maintenance_verdict(memory, log, settings)))
+        points.append(point(m))
     return tuple(points)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #dd3ff48a
@@ -268,7 +267,7 @@ def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float], end: float, y
         if wide <= .5: continue
         s.box(x, y, wide, 22, colour, name, edge="faint", radius=0)
         word = next((n for n in (name, rule) if width_of(n, 14) < wide - 6), "")
-        s.text(x + wide/2, y + 11, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
+        s.text(x + wide/2, y + 11, word, 14, colour=letters_on(colour), align="center")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #328b25ce
 def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float], y: float):
@@ -444,15 +443,13 @@ def nearest(
     return [Near(int(i), float(cosines[i]), int(rank[i])) for i in np.argsort(-cosines, kind="stable")[:k]]
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #e57659fa
-# colours of kinds, and of letters on them; the last for all further kinds
-_KIND_COLOURS = (("blue", "on"), ("orange", "ink"), ("deep", "on"), ("navy", "on"), ("mauve", "ink"), ("red", "on"),
-                 ("faint", "ink"))
+_KIND_COLOURS = ("blue", "orange", "deep", "navy", "mauve", "red", "faint")   # the last for all further kinds
 _WIDE, _HIGH = WIDTH - 2*LEFT, 300    # of the map
 
-def _look(m: MemoryMap) -> dict[str, tuple[str, str, str]]:
-    "A letter and two colours for each kind of memory."
+def _look(m: MemoryMap) -> dict[str, tuple[str, str]]:
+    "A letter and a colour for each kind of memory."
     last = len(_KIND_COLOURS) - 1
-    return {kind: (chr(65 + i) if i < last else "·", *_KIND_COLOURS[min(i, last)]) for i, kind in enumerate(m.kinds)}
+    return {kind: (chr(65 + i) if i < last else "·", _KIND_COLOURS[min(i, last)]) for i, kind in enumerate(m.kinds)}
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #71a3437d
 def on_picture(
@@ -483,7 +480,6 @@ class Sign(NamedTuple):
     text: str                 # '': it is small
     colour: str
     title: str                # where the pointer rests
-    ink: str = "on"           # of its text
     radius: float = 8.5       # of its corners
     free: bool = False        # it stands beside its place where that is taken, and is joined to it
     key: str = ""             # by which it is found again in the next picture
@@ -498,7 +494,7 @@ def draw_signs(s: Scene, signs: Iterable[Sign], taken: Taken, top: float, foot: 
         with s.group(key=g.key):
             if (x, y) != tuple(g.at): s.line(*g.at, x, y, g.colour, 2)
             s.box(x - wide/2, y - size/2, wide, size, g.colour, g.title, "paper", radius=g.radius)
-            s.text(x, y, g.text, 11 if len(g.text) < 2 else 9, True, g.ink, "center")
+            if g.text: s.text(x, y, g.text, 11 if len(g.text) < 2 else 9, True, letters_on(g.colour), "center")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #c4afcb16
 def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: Scene, y: float) -> float:
@@ -507,13 +503,14 @@ def _map(m: MemoryMap, places: np.ndarray, near: Sequence[Near], kind: str, s: S
     s.box(LEFT, y + 6, _WIDE, _HIGH, edge="line")
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
     s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
-    signs = [Sign(place, look[one.kind][0]*letters, look[one.kind][1], one.text, look[one.kind][2])
+    signs = [Sign(place, look[one.kind][0]*letters, look[one.kind][1], one.text)
              for place, one in zip(at, m.memories) if kind in ("", one.kind)]
-    signs += [Sign(at[n.position], f"{i}", "ink", m.memories[n.position].text, free=True)
+    signs += [Sign(at[n.position], f"{i}", "navy", m.memories[n.position].text, free=True)
               for i, n in enumerate(near, 1)]
     if near: signs.append(Sign(at[-1], "?", "red", "the question", radius=2))
     draw_signs(s, signs, [], y + 6, y + 6 + _HIGH)
-    named = {f"{sign} {'other kinds' if sign == '·' else short(name, 16)}": ink for name, (sign, ink, _) in look.items()}
+    named = {f"{sign} {'other kinds' if sign == '·' else short(name, 16)}": colour
+             for name, (sign, colour) in look.items()}
     return s.legend(LEFT, y + _HIGH + 20, named)
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6db5fb8f
@@ -535,7 +532,7 @@ def draw_map(
     look = sum(n.rank_on_map <= len(near) for n in near)
     found = f"Of the nearest {len(near)} by cosine, {look} look so on the map, too." if near else ""
     nearby = [Column(name=f"Nearest to “{short(question, 50)}” by true cosine", rows=rows, split=.5)]
-    told = written(f"{trusted} {found or 'Type a question to see what is near it.'}")
+    told = written(f"{found or 'Type a question to see what is near it.'} {trusted}")
     title = f"{many(len(names), 'memory', 'memories')} of {one_line(m.user)}"
     return draw_board(Board(title=title, more=f"{kinds}. {trusted} {found}", bands=[
         partial(_map, m, places, near, kind), *([nearby] if near else []), told]), found or trusted)

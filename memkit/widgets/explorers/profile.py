@@ -375,7 +375,7 @@ def taste_words(
     return out + listed("Recommended", best, 12)
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #ecaa4c4c
-_STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
+_STARS = ("red", "orange", "mauve", "green", "deep")      # of 1 to 5 stars
 _CROWD = 60                                               # rated works, from which on their signs are small
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #cb71b44e
@@ -383,10 +383,10 @@ def _rated_signs(m: TasteMap, rated: Sequence[Rated]) -> list[Sign]:
     "A round sign for each rated work; a small one without its number in a crowd."
     out = []
     for r in (r for r in rated if r.item.key in m.places):
-        colour, ink = _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
+        colour = _STARS[min(max(int(r.rating + .5), 1), 5) - 1]
         told = f"{int(r.rating) or ''}½" if r.rating % 1 else f"{r.rating:.0f}"
         title = f"{named(r.item)}: you gave {r.rating:g}"
-        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, title, ink))
+        out.append(Sign(m.places[r.item.key], told*(len(rated) <= _CROWD), colour, title))
     return out
 
 def _told_signs(m: TasteMap, told: Sequence[Recommendation]) -> list[Sign]:
@@ -412,7 +412,7 @@ def draw_taste(
     "Works as dots, the rated ones by their stars, the recommended ones numbered (ours)."
     told, taken = told[:8], []
     s = Scene(1100, _TOP + _HIGH + 8, taste_words(m, rated, told), caption)
-    stars = {f"{k} star{'s'*(k > 1)}": colour for k, (colour, _) in enumerate(_STARS, 1)}
+    stars = {f"{k} star{'s'*(k > 1)}": colour for k, colour in enumerate(_STARS, 1)}
     s.legend(_LEFT, 18, {**stars, "recommended (its place)": "navy", "any other work": "faint"})
     s.text(_LEFT + _WIDE, 18, f"shows {m.plane.percent}% of the differences", 13, colour="soft", align="right")
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)

@@ -326,7 +326,8 @@ def _standing(s: Standing, longest: float) -> Row:
              f"{f'{c.feedback:+.2f}' if c.feedback else '0 (neutral)'}")
     parts = {f"{_LETTERS[name]} {name}": part/longest for name, part in s.score.parts.items()}
     return Row(text=s.candidate.text, label=f"{s.rank}", key=f"memory {s.candidate.id}", lit=s.rank == 1,
-               note=f"{s.score.value:.2f}", why=known, parts=parts, how=f"{up:+} by rank" if up else "")
+               note=f"{s.score.value:.2f}", why=known, parts=parts,
+               how=f"{'▲' if up > 0 else '▼'} {abs(up)}" if up else "")
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #713d315a
 def draw_standings(
@@ -340,11 +341,12 @@ def draw_standings(
     first, moved, n = ranked[0], sum(s.rank != s.near for s in ranked), many(len(ranked), "memory", "memories")
     shares = ", ".join(f"{name} {share:.2f}" for name, share in zip(PART_NAMES, weights.shares))
     title = (f"Weights {name_of_weights(weights)}: “{short(first.candidate.text, 60)}” is first with "
-             f"{first.score.value:.2f}; against similarity alone, {moved or 'none'} of {n} change their rank")
+             f"{first.score.value:.2f}. Against similarity alone, {moved or 'none'} of {n} change their rank")
     why = f"It is {why_first(first.score, ranked[1].score)}." if len(ranked) > 1 else ""
     column = Column(name="Rank", note=f"{min(len(ranked), 8)} of {len(ranked)}; framed: into the prompt", cards=True,
                     rows=[_standing(s, longest) for s in ranked[:8]], bar=230, ranked=True)
-    said = [("Question", query), ("Weights", shares + ", the formula as printed"*literal)]
+    shares += ", the formula as printed"*literal
+    said = [("Question", query), ("Weights", f"{shares}; ▲▼: against similarity alone")]
     return draw_board(Board(title=title, said=said, bands=[[column]], more=why))
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #a5bce2b0

@@ -143,7 +143,7 @@ def _pushed(history: Sequence[Rated], by: np.ndarray) -> Column:
     most = [i for i in np.argsort(-np.abs(by), kind="stable")[:4] if abs(by[i]) >= .005]
     rows = [Row(text=f"{history[i].item.title}, {history[i].rating:g}★", note=f"{by[i]:+.2f}".replace("-", "−"),
                 parts={"stars": abs(by[i])/np.abs(by).max()}, ink="blue" if by[i] > 0 else "orange") for i in most]
-    nothing = Row(text="nothing does: no rating is known, or none is of a similar item")
+    nothing = Row(text="nothing does: no rating of a similar item is known")
     return Column(name="What changes it most", note="with, minus without", rows=rows or [nothing])
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #daf7a327

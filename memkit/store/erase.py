@@ -528,8 +528,7 @@ def finish_pending(
 
 # %% ../../nbs/store/05_erase.ipynb #ccfc8647
 def put_trace(
-    store: "MemoryStore",
-    user: str,
+    store: "MemoryStore", user: str,
     turn: str,                          # the turn it belongs to; a trace that is there already is replaced
     content: bytes,                     # as `memkit.turn.trace.pack` makes it
     version: int,                       # of that form
@@ -542,12 +541,12 @@ def put_trace(
     with write_lock(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user)
         hold_quotes(conn, erasing=False)       # what is there stays until the end
-        there = select(memories.c.id).where(memories.c.id.in_(memory_ids))     # whoever they belong to
-        said = select(turns.c.turn).where(turns.c.owner == owner, turns.c.turn.in_(turn_ids))
-        if {*conn.execute(there).scalars()} != memory_ids or {*conn.execute(said).scalars()} != turn_ids: return False
+        there = conn.execute(select(memories.c.id).where(memories.c.id.in_(memory_ids)))     # whoever they belong to
+        said = conn.execute(select(turns.c.turn).where(turns.c.owner == owner, turns.c.turn.in_(turn_ids)))
+        if {*there.scalars()} != memory_ids or {*said.scalars()} != turn_ids: return False
         conn.execute(traces.delete().where(traces.c.turn == turn))
-        row = {"owner": owner, "turn": turn, "version": version, "content": content}
-        id = conn.execute(traces.insert(), row).inserted_primary_key[0]
+        trace = traces.insert().values(owner=owner, turn=turn, version=version, content=content)
+        id = conn.execute(trace).inserted_primary_key[0]
         pairs = [(m, None) for m in sorted(memory_ids)] + [(None, t) for t in sorted(turn_ids)]
         conn.execute(quotes.insert(), [{"trace": id, "memory": m, "turn": t} for m, t in pairs])
         newest = select(traces.c.id).where(traces.c.owner == owner).order_by(traces.c.id.desc()).limit(keep)

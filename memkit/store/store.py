@@ -220,14 +220,14 @@ def _planned(all_of: Own | None, what: Any) -> Shared:
 
 # %% ../../nbs/store/02_store.ipynb #37f95ae5
 def _strike(
-    done: Struck,
+    own: Own,
     ids: set[int] | None,               # None: everything of the owner
     named: Collection[str],             # turns
     all_of: Own | None,                 # of shared memories; None: nothing is to be done with them
     what: Any,                          # says what is to be done
-):
+) -> Struck:
     "Delete within a transaction; nothing is deleted if one of `ids` is unknown."
-    own, m, plan = done.own, memories.c, _planned(all_of, what)
+    done, m, plan = Struck(own), memories.c, _planned(all_of, what)
     gone = _claim(own, ids) if ids is not None else dict(own.rows(memories, columns=(m.id, m.superseded_by)))
     falls = sorted({*named, *(only_theirs(citing(*own), ids)[0] if ids else ())})
     stays = turns.c.owner != own.id if ids is None else turns.c.turn.not_in(falls)
@@ -241,6 +241,7 @@ def _strike(
     if ids is None: done.drop_owner()
     elif ids or named: _take_out(done, own, ids, named)
     done.memories, done.shared, done.ticket = tuple(sorted(gone)), plan, _ticket(own.conn)
+    return done
 
 def _ticket(conn: Connection) -> int: return conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
 
@@ -752,8 +753,7 @@ def forget(
         if own.id is None and of_all is None: return self._receipt(user, unknown=True)
         if named: ids = ids | set(only_theirs(((turn, m) for m, turn in citing(*own)), named)[0])
         refused = ids is None and self.state(user, CONSENT) is False
-        done = Struck(Own(own.conn, own.id or 0))
-        _strike(done, ids, named, Own(own.conn, of_all) if of_all else None, shared)
+        done = _strike(own._replace(id=own.id or 0), ids, named, of_all and own._replace(id=of_all), shared)
         if refused: self._refuse_again(own.conn, user, done)
         done.places = note_leftovers(own.conn, done.ticket, self.alias(user))
     for id in (own.id, of_all): self._cache.drop(id)

@@ -2104,8 +2104,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'memkit/experiments/result.py'),
                                            'memkit.experiments.result._ours': ( 'experiments/result.html#_ours',
                                                                                 'memkit/experiments/result.py'),
-                                           'memkit.experiments.result._text': ( 'experiments/result.html#_text',
-                                                                                'memkit/experiments/result.py'),
                                            'memkit.experiments.result._told': ( 'experiments/result.html#_told',
                                                                                 'memkit/experiments/result.py'),
                                            'memkit.experiments.result._way': ( 'experiments/result.html#_way',

@@ -600,18 +600,15 @@ class PaperTable:
     notes: tuple[str, ...] = ()
 
     @property
-    def alt(self) -> str: return f"{self.title}\n{_text(self)}"
+    def alt(self) -> str:
+        heads = " | ".join(["", *(", ".join(filter(None, h)) for h in self.heads)])
+        cells = ([l.label, *(c.text + f" [{c.small}]"*bool(c.small) for c in l.cells)] for l in self.lines)
+        return "\n".join([self.title, heads, *map(" | ".join, cells), *self.notes])
+
     def html(self) -> str: return _html(self)
     def __str__(self) -> str: return f"{self.name}: {self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         return {"text/html": self.html(), "text/plain": str(self)}
-
-# %% ../../nbs/experiments/01_result.ipynb #39ed69a0
-def _text(t: PaperTable) -> str:
-    rows = [["", *(", ".join(filter(None, h)) for h in t.heads)]] + [
-        [l.label, *(c.text + f" [{c.small}]" * bool(c.small) for c in l.cells)] for l in t.lines
-    ]
-    return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
 
 # %% ../../nbs/experiments/01_result.ipynb #c785bcb8
 _MANY = 8   # columns; in a wider table an interval may stand in two lines, or the page cuts the table

@@ -208,12 +208,18 @@ class AdapterStore:
     "Users' adapters, in the store of their memories."
     def __init__(self, store: "MemoryStore"): self.store = store
 
-# %% ../../nbs/train/03_adapters.ipynb #8feb3698
-@patch
-def mark(self: AdapterStore, user: str) -> tuple[int, int]:
-    """Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile
-    are refused."""
-    return self.store.forget_mark(user)
+    def mark(self, user: str) -> tuple[int, int]:
+        """Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile
+        are refused."""
+        return self.store.forget_mark(user)
+
+    def card(self, user: str) -> "StoredAdapter | None":
+        "The user's adapter, if there is one, without its bytes."
+        return self.store.adapter(user, "lora", content=False)
+
+    def drop(self, user: str) -> Receipt:
+        "Remove the user's adapter and its bytes; the memories stay."
+        return self.store.drop_adapter(user, "lora")
 
 # %% ../../nbs/train/03_adapters.ipynb #42eb0b7f
 @patch
@@ -230,17 +236,6 @@ def save(
     about = unpack(content)[1]
     digest = about.pop("digest")
     return self.store.put_adapter(user, content, about["base"], digest, about, "lora", mark=mark)
-
-# %% ../../nbs/train/03_adapters.ipynb #554b54a8
-@patch
-def card(self: AdapterStore, user: str) -> "StoredAdapter | None":
-    "The user's adapter, if there is one, without its bytes."
-    return self.store.adapter(user, "lora", content=False)
-
-@patch
-def drop(self: AdapterStore, user: str) -> Receipt:
-    "Remove the user's adapter and its bytes; the memories stay."
-    return self.store.drop_adapter(user, "lora")
 
 # %% ../../nbs/train/03_adapters.ipynb #fe954a48
 @patch

@@ -156,7 +156,8 @@ def retry_after(
     with suppress(TypeError, ValueError): return max(float(value), 0.) if math.isfinite(float(value)) else None
     with suppress(TypeError, ValueError):
         when = parsedate_to_datetime(value)
-        return max((when.astimezone(timezone.utc) - (now or utc_now())).total_seconds(), 0.)
+        when = when.replace(tzinfo=when.tzinfo or timezone.utc)
+        return max((when - (now or utc_now())).total_seconds(), 0.)
     return None
 
 # %% ../../nbs/models/03_endpoint.ipynb #6ab3c59f
@@ -330,7 +331,8 @@ async def _offered(client) -> str:
     from openai import APIError
     with suppress(APIError, TimeoutError, LookupError, TypeError):
         async with asyncio.timeout(2): raw = await client.models.with_raw_response.list()
-        return f"; it offers {', '.join(str(m['id'])[:80] for m in _json(raw.content)['data'][:8])}"
+        names = [str(m["id"])[:80] for m in _json(raw.content)["data"][:8]]
+        return f"; it offers {', '.join(names)}" if names else ""
     return ""
 
 # %% ../../nbs/models/03_endpoint.ipynb #6c4244ac

@@ -336,7 +336,9 @@ async def _offered(client) -> str:
     return ""
 
 # %% ../../nbs/models/03_endpoint.ipynb #6c4244ac
-async def _given_up(client, endpoint: "ChatEndpoint", text: str, status, tries: int, shown: str, asked) -> EndpointError:
+async def _given_up(
+    client, endpoint: "ChatEndpoint", text: str, status: int | None, tries: int, shown: str, asked: float | None,
+) -> EndpointError:
     "The error, with what a user should know besides; `asked`: a wait that is longer than the timeout allows."
     too_long = "context window" in text
     if status in (400, 404) and not too_long: text += await _offered(client)

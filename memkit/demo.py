@@ -149,7 +149,8 @@ def _review(
 
 # %% ../nbs/91_demo.ipynb #7bbe980a
 def _report(
-    path: str | Path, turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory], bot: HybridChatbot,
+    path: str | Path, turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory],
+    bot: HybridChatbot,
 ) -> Path:
     from memkit.widgets.draw.pictures import write_report
     made = {"model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,
@@ -157,4 +158,5 @@ def _report(
     return write_report(
         path, turns, receipts, "A conversation with the hybrid medical chatbot",
         "Two sessions, a week apart on a simulated calendar; the answers are the model's and the documents' own.\n\n"
-        "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.", made, memories)
+        "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.",
+        made, memories)

@@ -128,7 +128,8 @@ def model_folder(
     except Exception as e:
         raise FileNotFoundError(
             f"the model {name!r} is neither a folder here nor in the hub's cache, and the hub didn't give it "
-            f"({type(e).__name__}); fetch it where there is a network (hf download {name}) and give its folder") from None
+            f"({type(e).__name__}); fetch it where there is a network (hf download {name}) and give its folder"
+        ) from None
 
 # %% ../nbs/02_files.ipynb #08a3ca9e
 def model_name(

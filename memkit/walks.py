@@ -37,38 +37,34 @@ _FROM = {
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "reading.labels": "STARS", "reading.title_reader": "likely_stars load_title_reader",
     "maprec.items": "own_catalogue history profile rated_of", "maprec.own_ratings": "OwnRatings",
-    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
-
-# %% ../nbs/94_walks.ipynb #b1b2d44c
-_WIDGETS = {
-    "draw.pictures": "budget", "draw.scene": "draw_bars",
-    "explorers.lesson": "Question exercise predict quiz start took",
-    "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
-    "explorers.rating": "explore_rating", "explorers.memories": "explore_trust life_of",
-    "steppers.dpem": "dpem_steps read_dialogue round_board", "steppers.map": "map_steps",
-    "steppers.mark": "mark_steps read_record", "steppers.stepper": "stepper",
-    "steppers.steps": "answer_without draw_pair steps take_away turns_steps",
+    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select",
+    "widgets.draw.pictures": "budget",
+    "widgets.draw.scene": "draw_bars",
+    "widgets.explorers.lesson": "Question exercise predict quiz start took",
+    "widgets.explorers.profile": "explore_profile",
+    "widgets.explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
+    "widgets.explorers.rating": "explore_rating",
+    "widgets.explorers.memories": "explore_trust life_of",
+    "widgets.steppers.dpem": "dpem_steps read_dialogue round_board",
+    "widgets.steppers.map": "map_steps",
+    "widgets.steppers.mark": "mark_steps read_record",
+    "widgets.steppers.stepper": "stepper",
+    "widgets.steppers.steps": "answer_without draw_pair steps take_away turns_steps",
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859
-_WHERE = {name: (f"memkit.{module}".rstrip("."), name) for module, names in _FROM.items() for name in names.split()}
-_WHERE |= {name: (f"memkit.widgets.{module}", name) for module, names in _WIDGETS.items() for name in names.split()}
-_WHERE["replace"] = "dataclasses", "replace"
+_WHERE = {name: f"memkit.{module}".rstrip(".") for module, names in _FROM.items() for name in names.split()}
+_WHERE["replace"] = "dataclasses"
 
 def __getattr__(name: str):
     "A name of a walk, loaded when it is first used."
     if name not in _WHERE: raise AttributeError(f"memkit.walks has no {name!r}; it offers {', '.join(sorted(_WHERE))}")
-    module, found = _WHERE[name]
-    return getattr(import_module(module), found)
+    return getattr(import_module(_WHERE[name]), name)
 
 # %% ../nbs/94_walks.ipynb #e874697f
 class Calendar:
     "A clock that stands still until it is moved."
-    def __init__(
-        self,
-        now: datetime = datetime(2026, 3, 2, 9, tzinfo=timezone.utc),   # a Monday
-    ):
-        self.now = now
+    def __init__(self): self.now = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)   # a Monday
 
     def __call__(self) -> datetime: return self.now
 

@@ -171,7 +171,8 @@ def held_by_malp(
 ) -> MalpAssistant:
     "MaLP's assistant around a memory, with a store that is closed with it."
     from memkit.store.store import MemoryStore
-    a = MalpAssistant(make_memory(MemoryStore(store), embedder), SILENT, MalpSettings(messages=False, excerpts=excerpts))
+    settings = MalpSettings(messages=False, excerpts=excerpts)
+    a = MalpAssistant(make_memory(MemoryStore(store), embedder), SILENT, settings)
     a._own_store = True
     return a
 

@@ -78,8 +78,8 @@ def _half(values: "DataFrame") -> "DataFrame":
     "Half the width of a mean's 95 % interval: 1.96 standard errors, over questions."
     return 1.96*values.sem()
 
-def _mark(ax: "Axes", names: Sequence[str], values: "DataFrame", down: float, c: Palette, hue: str, mark: str, label: str,
-          most: float = float("inf")):
+def _mark(ax: "Axes", names: Sequence[str], values: "DataFrame", down: float, c: Palette, hue: str, mark: str,
+          label: str, most: float = float("inf")):
     "A marker with its interval, cut at 0 and `most`, in the row of each name that has a value; empty for controls."
     x, half, y = values.mean().reindex(names), _half(values).reindex(names), [i + down for i in range(len(names))]
     reach = [half.clip(upper=x), half.clip(upper=most - x)]
@@ -102,8 +102,9 @@ def _draw_recall(ax: "Axes", table: "DataFrame", c: Palette):
               title="Filled: designs; empty: controls\nLines: 95 % intervals", title_fontsize=SMALLEST)
 
 # %% ../../nbs/arena/05_page.ipynb #09b67302
-LINES = {RAW: ("ink", "o"), WHOLE: ("navy", "s"), "malp": ("orange", "D"), "hybrid": ("red", "X"), "mark": ("green", "^"),
-         "generative-agents": ("mauve", "v"), "mem0, infer=False": ("blue", "P"), "full history": ("soft", "h")}
+LINES = {RAW: ("ink", "o"), WHOLE: ("navy", "s"), "malp": ("orange", "D"), "hybrid": ("red", "X"),
+         "mark": ("green", "^"), "generative-agents": ("mauve", "v"), "mem0, infer=False": ("blue", "P"),
+         "full history": ("soft", "h")}
 _DASHES = ("-", "--", "-.", ":")
 
 def draw_tokens(ax: "Axes", table: "DataFrame", c: Palette):

@@ -108,7 +108,8 @@ def _groups(t: "DataFrame") -> list[str] | None:
 
 def _mean_rows(table: "DataFrame") -> TableRows:
     "The mean of each measure, by set and entrant."
-    return [figure(f"Arena, {set}", name, measure, bootstrap(list(t.value), groups=_groups(t)), control=is_control(name))
+    return [figure(f"Arena, {set}", name, measure, bootstrap(list(t.value), groups=_groups(t)),
+                   control=is_control(name))
             for (set, measure, name), t in table.groupby(["set", "measure", "entrant"], sort=False)]
 
 # %% ../../nbs/arena/04_run.ipynb #fab8b7dc
@@ -186,7 +187,8 @@ def _arena_talks(
             if set: raise
             missing.append(str(e))
             continue
-        talks += [first_part(t, turns) if turns and (not set or len(t.conversation.turns) > turns) else t for t in found]
+        talks += [first_part(t, turns) if turns and (not set or len(t.conversation.turns) > turns) else t
+                  for t in found]
     return talks, missing
 
 # %% ../../nbs/arena/04_run.ipynb #476ef302

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .lm import Reply, certain_text, check_max_tokens, check_request, cut_at_stop, without_thoughts
-from .local import chat_prompt, load_part, text_ids
+from ..files import model_folder
 from ..records import Message, check_counts, check_text, utc_now
 
 # %% ../../nbs/models/03_endpoint.ipynb #12c4364b
@@ -156,7 +156,8 @@ def retry_after(
     with suppress(TypeError, ValueError): return max(float(value), 0.) if math.isfinite(float(value)) else None
     with suppress(TypeError, ValueError):
         when = parsedate_to_datetime(value)
-        return max((when.astimezone(timezone.utc) - (now or utc_now())).total_seconds(), 0.)
+        when = when.replace(tzinfo=when.tzinfo or timezone.utc)
+        return max((when - (now or utc_now())).total_seconds(), 0.)
     return None
 
 # %% ../../nbs/models/03_endpoint.ipynb #6ab3c59f
@@ -330,11 +331,14 @@ async def _offered(client) -> str:
     from openai import APIError
     with suppress(APIError, TimeoutError, LookupError, TypeError):
         async with asyncio.timeout(2): raw = await client.models.with_raw_response.list()
-        return f"; it offers {', '.join(str(m['id'])[:80] for m in _json(raw.content)['data'][:8])}"
+        names = [str(m["id"])[:80] for m in _json(raw.content)["data"][:8]]
+        return f"; it offers {', '.join(names)}" if names else ""
     return ""
 
 # %% ../../nbs/models/03_endpoint.ipynb #6c4244ac
-async def _given_up(client, endpoint: "ChatEndpoint", text: str, status, tries: int, shown: str, asked) -> EndpointError:
+async def _given_up(
+    client, endpoint: "ChatEndpoint", text: str, status: int | None, tries: int, shown: str, asked: float | None,
+) -> EndpointError:
     "The error, with what a user should know besides; `asked`: a wait that is longer than the timeout allows."
     too_long = "context window" in text
     if status in (400, 404) and not too_long: text += await _offered(client)
@@ -432,7 +436,9 @@ class ChatEndpoint:
 # %% ../../nbs/models/03_endpoint.ipynb #5156d362
 @patch(as_prop=True)
 def _tokenizer(self: ChatEndpoint) -> Any:   # None: tokens are estimated
-    if self._named and not self._loaded: self._loaded = load_part("AutoTokenizer", self._named)
+    if self._named and not self._loaded:
+        from transformers import AutoTokenizer
+        self._loaded = AutoTokenizer.from_pretrained(model_folder(self._named))
     return self._loaded
 
 # %% ../../nbs/models/03_endpoint.ipynb #728a43e1
@@ -454,14 +460,18 @@ def takes_schema(self: ChatEndpoint) -> bool:
 @patch
 def render(self: ChatEndpoint, messages: Sequence[Message]) -> str:
     "The tokenizer's chat template, filled; without one, a transcript (a server's own template can't be seen)."
-    if self.counts_exact: return chat_prompt(self._tokenizer, messages)
-    return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
+    if not self.counts_exact: return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
+    said = [{"role": m.role, "content": m.text} for m in messages]
+    try: return self._tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    except Exception: pass     # its error may quote the conversation
+    raise ValueError(f"the chat template of {str(self._named)!r} refuses these roles in this order: "
+                     f"{', '.join(m.role for m in messages)}")
 
 # %% ../../nbs/models/03_endpoint.ipynb #cc725d0a
 @patch
 def count_tokens(self: ChatEndpoint, text: str) -> int:
     "Tokens by the tokenizer; without one, `estimate_tokens`."
-    return len(text_ids(self._tokenizer, text)) if self._tokenizer else estimate_tokens(text)
+    return len(self._tokenizer.encode(text, add_special_tokens=False)) if self._tokenizer else estimate_tokens(text)
 
 # %% ../../nbs/models/03_endpoint.ipynb #7640b52c
 @patch

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..files import cache_dir, make_once, model_name, own_data, quiet_loading, write_file
 from memkit.models.embed import (
@@ -51,9 +52,6 @@ class Pairs:
                              "not all: nothing is left then to contrast them with")
 
 # %% ../../nbs/search/06_embedders.ipynb #f3197e3e
-def _right(answers: Sequence[Sequence[int]], documents: int) -> np.ndarray:   # [questions, documents] bool
-    return np.array([np.isin(np.arange(documents), rows) for rows in answers])
-
 def contrastive_loss(
     scores: Any,                       # torch, [questions, documents]: inner products
     answers: Sequence[Sequence[int]],  # for each question: its right columns
@@ -64,7 +62,8 @@ def contrastive_loss(
     mean over questions of the mean over their answers p of log(1 + sum over wrong n of exp((s_n - s_p)/temperature))
     """
     import torch
-    scaled, right = scores/temperature, torch.from_numpy(_right(answers, scores.shape[1])).to(scores.device)
+    scaled, right = scores/temperature, torch.zeros_like(scores, dtype=torch.bool)
+    for i, rows in enumerate(answers): right[i, list(rows)] = True
     wrong = torch.logsumexp(scaled.masked_fill(right, -torch.inf), 1, keepdim=True)
     each = torch.nn.functional.softplus(wrong - scaled)
     return ((each*right).sum(1)/right.sum(1)).mean()
@@ -147,7 +146,9 @@ def ranking_quality(
     "Mean nDCG@10 of all documents of `pairs`, by inner product (Järvelin and Kekäläinen 2002; scikit-learn)."
     from sklearn.metrics import ndcg_score
     scores = questions @ np.asarray(pairs.vectors, dtype=np.float32).T
-    return float(ndcg_score(_right(pairs.answers, len(pairs.vectors)), scores, k=10, ignore_ties=True))
+    right = np.zeros(scores.shape, bool)
+    for row, answers in zip(right, pairs.answers): row[list(answers)] = True
+    return float(ndcg_score(right, scores, k=10, ignore_ties=True))
 
 # %% ../../nbs/search/06_embedders.ipynb #b2381219
 @dataclass(frozen=True)
@@ -240,50 +241,50 @@ def _embedded(model: Any, rows: Sequence[Sequence[int]], dim: int) -> np.ndarray
     model.train()
     return out
 
+# %% ../../nbs/search/06_embedders.ipynb #747b3e77
+def _card(train: Pairs, validation: Pairs | None, settings: AdapterSettings, source: Path) -> dict[str, Any]:
+    sets = {"train": train, "validation": validation}
+    data = {name: {"questions": len(p.texts), "documents": len(p.vectors)} for name, p in sets.items() if p}
+    return {"base": model_name(source, source), "settings": asdict(settings), "data": data, "strength": 1.}
+
 # %% ../../nbs/search/06_embedders.ipynb #db7ce3cf
-def _descent(
-    model: Any, train: Pairs, rows: Sequence[Sequence[int]], steps: Sequence[list[int]], s: AdapterSettings,
-    progress: bool
-) -> Iterator[float]:
+def _steps(rows: Sequence[Sequence[int]], s: AdapterSettings, processes: int) -> list[list[list[int]]]:
+    "The batches of all passes, an equal share for each process."
+    rng, lengths = random.Random(s.seed), [len(r) for r in rows]
+    every = [b for _ in range(s.epochs) for b in like_lengths(lengths, s.batch, rng)]
+    each = max(1, len(every)//processes)
+    return [(every[i::processes] or every)[:each] for i in range(processes)]
+
+def _quality(model: Any, rows: list, pairs: Pairs | None) -> float | None:
+    "The ranking of the validation questions as it is now."
+    return ranking_quality(_embedded(model, rows, pairs.vectors.shape[1]), pairs) if pairs else None
+
+# %% ../../nbs/search/06_embedders.ipynb #264d415d
+def _machine(source: Path, s: AdapterSettings, dim: int) -> tuple[Any, Any]:
+    "The accelerator, and a fresh model for it."
+    import torch
+    from accelerate import Accelerator
+    one = Accelerator(cpu=not torch.cuda.is_available())
+    model = question_encoder(source, s, fast_dtype(one.device.type))
+    if (size := model.config.hidden_size) == dim: return one, model
+    raise ValueError(f"the model gives {size} numbers per question, the documents have {dim}")
+
+def _descent(one, model, train: Pairs, rows: Sequence, steps: Sequence, s: AdapterSettings, progress: bool) -> Iterator:
     "Learn from one batch after the other; the loss of each."
     import torch
     from tqdm import tqdm
-    learn, device = [p for p in model.parameters() if p.requires_grad], next(model.parameters()).device
+    learn = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learn, lr=s.learning_rate, weight_decay=s.weight_decay)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, len(steps)))
-    vectors = torch.tensor(np.asarray(train.vectors, np.float32), device=device)
-    for items in tqdm(steps, "training", disable=not progress or None):
-        ids, mask = (torch.from_numpy(x).to(device) for x in pad_right([rows[i] for i in items]))
+    model, optimizer = one.prepare(model, optimizer)
+    vectors = torch.tensor(np.asarray(train.vectors, np.float32), device=one.device)
+    for items in tqdm(steps, "training", disable=not (progress and one.is_main_process) or None):
+        ids, mask = (torch.from_numpy(x).to(one.device) for x in pad_right([rows[i] for i in items]))
         scores = question_vectors(model, ids, mask) @ vectors.T
         loss = contrastive_loss(scores, [train.answers[i] for i in items], s.temperature)
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+        one.backward(loss)
+        optimizer.step(); schedule.step(); optimizer.zero_grad()
         yield loss.item()
-
-# %% ../../nbs/search/06_embedders.ipynb #264d415d
-def _looks(
-    model: Any, train: Pairs, validation: Pairs | None, s: AdapterSettings, source: Path, progress: bool
-) -> Iterator[dict[str, Any]]:   # step, loss, validation nDCG@10
-    "Train, and look at the validation questions every few steps."
-    rows, held = (tokenized(p.texts, source) if p else [] for p in (train, validation))
-    rng, losses, dim = random.Random(s.seed), [], np.shape(train.vectors)[1]
-    steps = [b for _ in range(s.epochs) for b in like_lengths([len(r) for r in rows], s.batch, rng)]
-    for step, loss in enumerate(chain([None], _descent(model, train, rows, steps, s, progress))):
-        losses.append(loss)
-        if step % s.look_every and step < len(steps): continue
-        last = losses[1:][-s.look_every:]
-        quality = ranking_quality(_embedded(model, held, dim), validation) if validation else None
-        yield {"step": step, "loss": float(np.mean(last)) if last else None, "validation": quality}
-
-# %% ../../nbs/search/06_embedders.ipynb #f0e1d2c3
-def _fresh_model(source: str | Path | None, s: AdapterSettings, dim: int) -> tuple[Any, Path]:
-    import torch
-    source, device = Path(source) if source else minilm_source(), "cuda" if torch.cuda.is_available() else "cpu"
-    model = question_encoder(source, s, fast_dtype(device)).to(device)
-    if (size := model.config.hidden_size) == dim: return model, source
-    raise ValueError(f"the model gives {size} numbers per question, the documents have {dim}")
 
 # %% ../../nbs/search/06_embedders.ipynb #5dfd2f1c
 def train_query_adapter(
@@ -296,17 +297,21 @@ def train_query_adapter(
 ) -> Adapter:                              # card["curve"]: step, loss, validation nDCG@10
     """Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give
     equal adapters. Raises `ValueError` for what doesn't fit together."""
-    model, source = _fresh_model(source, settings, np.shape(train.vectors)[1])
-    curve, best, weights = [], 0, {}
-    for look in _looks(model, train, validation, settings, source, progress):
-        curve.append(look)
-        if not validation or look["validation"] > curve[best]["validation"] or not weights:
-            best, weights = len(curve) - 1, weights_of(model, settings.scale)
-        if len(curve) - 1 - best >= settings.patience: break
-    data = {name: {"questions": len(p.texts), "documents": len(p.vectors)}
-            for name, p in (("train", train), ("validation", validation)) if p}
-    return Adapter(weights, {"base": model_name(source, source), "settings": asdict(settings), "data": data,
-                             "strength": 1., "step": curve[best]["step"], "curve": curve, "note": note})
+    s, source = settings, Path(source) if source else minilm_source()
+    one, model = _machine(source, s, np.shape(train.vectors)[1])
+    rows, held = (tokenized(p.texts, source) if p else [] for p in (train, validation))
+    steps = _steps(rows, s, one.num_processes)[one.process_index]
+    curve, losses, best, since = [], [], (-1., {}, 0), 0
+    for step, loss in enumerate(chain([None], _descent(one, model, train, rows, steps, s, progress))):
+        losses.append(loss)
+        if step % s.look_every and step < len(steps): continue
+        quality, last = _quality(model, held, validation), losses[1:][-s.look_every:]
+        curve.append({"step": step, "loss": float(np.mean(last)) if last else None, "validation": quality})
+        better = quality is None or quality > best[0]
+        best = (quality or 0., weights_of(model, s.scale), step) if better else best
+        since = 0 if better else since + 1
+        if since >= s.patience: break
+    return Adapter(best[1], {**_card(train, validation, s, source), "step": best[2], "curve": curve, "note": note})
 
 # %% ../../nbs/search/06_embedders.ipynb #eaf76cd6
 def merged(
@@ -354,9 +359,15 @@ class TunedMiniLM:
         folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-2", lambda f: _export(adapter, f))
         self._questions = MiniLM(threads, folder)
 
-    def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:
-        "As `MiniLM.embed`."
-        return (self._questions if kind == "query" else self._documents).embed(texts, kind)
+# %% ../../nbs/search/06_embedders.ipynb #00481093
+@patch
+def embed(
+    self: TunedMiniLM,
+    texts: Sequence[str],
+    kind: str = "document",  # "query" or "document"
+) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
+    "The vector of each text; raises `ValueError` for a text that is empty or broken."
+    return (self._questions if kind == "query" else self._documents).embed(texts, kind)
 
 # %% ../../nbs/search/06_embedders.ipynb #29b68afc
 def load_embedder(

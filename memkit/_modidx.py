@@ -3172,7 +3172,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.maprec.items._rated': ('maprec/items.html#_rated', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._read': ('maprec/items.html#_read', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._rows': ('maprec/items.html#_rows', 'memkit/maprec/items.py'),
-                                     'memkit.maprec.items._said': ('maprec/items.html#_said', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._series': ('maprec/items.html#_series', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._several': ('maprec/items.html#_several', 'memkit/maprec/items.py'),
                                      'memkit.maprec.items._texts': ('maprec/items.html#_texts', 'memkit/maprec/items.py'),

@@ -391,20 +391,18 @@ class _Parsed:
     current: dict[tuple[str, str], tuple]  # by domain and item: memory, `ProfileRow` or None
     ids: weakref.ref | None = None         # of the store's own array: dies when the store lets go of the rows
 
-# %% ../../nbs/maprec/01_items.ipynb #dc52d2c7
-def _said(memory: Memory) -> tuple:
-    "What a memory says: domain and item, its place in time, and the row; None where the rating was taken back."
-    key = memory.meta["item"]["domain"], memory.meta["item"]["id"]
-    if memory.meta["rating"] is None: return key, None, None
-    rated = rated_of(memory)
-    return key, (rated.at or memory.at, memory.id), ProfileRow(memory.id, rated)
-
 # %% ../../nbs/maprec/01_items.ipynb #22746a79
 def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
+    "What each memory says, taken over from before where the store has the same row."
     known = {}
     for id in view.ids.tolist():
-        row, said = view.rows[id], old.get(id)
-        known[id] = said if said and said[0] is row else (row, *_said(view.memory(id)))
+        row = view.rows[id]
+        if id in old and old[id][0] is row: known[id] = old[id]
+        else:
+            memory = view.memory(id)
+            key, rated = (memory.meta["item"]["domain"], memory.meta["item"]["id"]), None
+            if memory.meta["rating"] is not None: rated = rated_of(memory)
+            known[id] = row, key, rated and (rated.at or memory.at, id), rated and ProfileRow(id, rated)
     rows = sorted((s for s in known.values() if s[3]), key=lambda s: s[2])
     current = {s[1]: (id, s[3]) for id, s in known.items()}
     return _Parsed(view.version, known, tuple(s[3] for s in rows), current)

@@ -19,7 +19,7 @@ import numpy as np
 from ...evaluate.intervals import paired
 from memkit.experiments.map.single import (
     Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, mae_rows, ordered_rows,
-    user_errors)
+    rating_texts, user_errors)
 from ..result import TableRows, figure
 from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line
@@ -257,15 +257,10 @@ def run_cross(
     plain, simulated = control_predictions(ratings, cases, parts), not ratings.name.startswith("Amazon")
     rows = cross_rows(cases, asked | plain, [*plain, RANDOM, SHUFFLED, NONE], simulated)
     rows += cross_costs(ratings, cases, shown, model, similar)
-    return rows, {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: _texts(ratings, cases)}}
+    return rows, {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: rating_texts(ratings)}}
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #727d3865
 def _scored(ratings: Ratings, n: int | None) -> list[int]:
     "Users with films and books, `n` of them by a hash."
     able = (u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0]))
     return sorted(sorted(able, key=lambda u: hash_of(f"scored {ratings.users[u]}"))[:n])
-
-def _texts(ratings: Ratings, cases: Cases) -> list[str]:
-    "The ratings that were predicted, as text."
-    return [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}"
-            for u, t, r in zip(cases.user, cases.target, cases.truth)]

@@ -17,8 +17,9 @@ from ..result import (
     Axes, BARS, Card, Figure, Palette, PaperPicture, PaperTable, Result, diagram, intervals, legend_below,
     table_number, number_table, of_paper, papers_mark, provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
-from .single import (
-    FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
+from memkit.experiments.map.single import (
+    FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows,
+    rating_texts)
 from ...maprec.assistant import MapSettings
 from ...maprec.detection import (
     OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, labelled_updates, update_messages)
@@ -353,12 +354,7 @@ def run_map(
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)
     rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size, progress)
     books, where = run_cross(full, lm, amazon, progress, seed)
-    data = {ratings.name: _texts(ratings)} | where["data"]
+    data = {ratings.name: rating_texts(ratings)} | where["data"]
     made = provenance(seed, [lm.name], where["encoder"], data, started)
     made["size"] = {"folds": size.folds, "orders": list(size.orders), "users": len(ratings.users)}
     return json_copy(result("map", made, rows + books))
-
-# %% ../../../nbs/experiments/map/04_run.ipynb #8d6b0647
-def _texts(ratings: Ratings) -> list[str]:
-    columns = (c.tolist() for c in (ratings.user, ratings.item, ratings.rating, ratings.at))
-    return [f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}" for u, i, r, t in zip(*columns)]

@@ -208,7 +208,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.answer.scorer._read': ('answer/scorer.html#_read', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer._shares_of': ('answer/scorer.html#_shares_of', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer.attention': ('answer/scorer.html#attention', 'memkit/answer/scorer.py'),
-                                      'memkit.answer.scorer.best': ('answer/scorer.html#best', 'memkit/answer/scorer.py'),
+                                      'memkit.answer.scorer.best_rows': ('answer/scorer.html#best_rows', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer.by_meaning': ('answer/scorer.html#by_meaning', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer.dated': ('answer/scorer.html#dated', 'memkit/answer/scorer.py'),
                                       'memkit.answer.scorer.fitted_weights': ( 'answer/scorer.html#fitted_weights',

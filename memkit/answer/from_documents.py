@@ -25,7 +25,7 @@ from .screening import other_medicines
 from .stage import Answered
 from ..models.embed import MiniLM, usable_cores, with_title
 from ..reading.labels import Tokens, plain_tokens, tokens_in
-from ..reading.reader import Encoded, fitted, opened_once, sigmoid
+from ..reading.reader import Encoded, regression_of, opened_once, sigmoid
 from ..records import Hit, Turn
 from ..search.bm25 import tokenize
 from ..search.documents import Checked, passages, question_readings, split_sentences
@@ -345,7 +345,7 @@ def answerable_features(
 # %% ../../nbs/answer/05_from_documents.ipynb #2bc88693
 def answered_weights() -> dict[str, Any]:
     "How that probability is weighed for any collection, and from where on it is enough (`data/fallback.json`)."
-    return next(c for c in fitted("fallback.json") if not c["embedder"])
+    return next(c for c in regression_of("fallback.json") if not c["embedder"])
 
 # %% ../../nbs/answer/05_from_documents.ipynb #65a619bf
 def probability_answered(

@@ -7,7 +7,8 @@ __all__ = ['ASKED', 'FORGETS', 'CONFIRMS', 'ALARMS', 'ANSWER_HEADS', 'SEARCH', '
            'SET_HEADS', 'SET_SIZE', 'WORDS', 'NOTES', 'LIFT', 'BEFORE', 'NEWEST', 'COMPARED', 'USERS', 'SaidAndText',
            'STUDIED', 'ASKING', 'dated', 'Evidence', 'fitted_weights', 'needed_features', 'probabilities_needed',
            'known_features', 'probability_known', 'Scorer', 'three_vectors', 'load_scorer', 'set_layer', 'only_asks',
-           'may_lean_on', 'in_context', 'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch', 'best']
+           'may_lean_on', 'in_context', 'by_meaning', 'words_and_meaning', 'sources', 'lifted', 'MessageSearch',
+           'best_rows']
 
 # %% ../../nbs/answer/01_scorer.ipynb #37093bff
 import json
@@ -412,7 +413,7 @@ def _cosines(
     return np.stack([said.vectors[t] for t in texts]) @ asked
 
 # %% ../../nbs/answer/01_scorer.ipynb #a8149705
-def best(scores: np.ndarray, n: int) -> np.ndarray:   # positions, the best first
+def best_rows(scores: np.ndarray, n: int) -> np.ndarray:   # positions, the best first
     "The `n` best; of equal ones the earlier."
     return np.argsort(-scores, kind="stable")[:n]
 
@@ -431,8 +432,8 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
     words, gain = said.index.scores(stems(query)), lifted([u for u, _ in said.found], noted)
     asked, shared, most = load_scorer().embed([query])[0], stretched(words), max(COMPARED, k)
     first = max(0, len(said.found) - NEWEST)
-    near = first + best(_cosines(said, [u.text for u, _ in said.found[first:]], asked), most)
-    rows = np.union1d(best(shared + LIFT*gain, most), near)
+    near = first + best_rows(_cosines(said, [u.text for u, _ in said.found[first:]], asked), most)
+    rows = np.union1d(best_rows(shared + LIFT*gain, most), near)
     found, texts = zip(*(said.found[i] for i in rows))
     alone, context = _cosines(said, [u.text for u in found], asked), _cosines(said, texts, asked)
     note = _nearest_note(said, notes_of(found), asked, (alone + context)/2)
@@ -440,7 +441,7 @@ def _ranked(said: _Said, query: str, k: int, noted: Sequence[SaidAndText],
     score = words_and_meaning(shared[rows], meaning) + LIFT*gain[rows]
     names = ("words", "meaning", "in context", "note", "noted")
     parts = np.stack([words[rows], alone, context, note, gain[rows]], 1)
-    return [(int(rows[i]), float(score[i]), dict(zip(names, parts[i].tolist()))) for i in best(score, k)]
+    return [(int(rows[i]), float(score[i]), dict(zip(names, parts[i].tolist()))) for i in best_rows(score, k)]
 
 # %% ../../nbs/answer/01_scorer.ipynb #265a1863
 @patch

@@ -20,7 +20,7 @@ import numpy as np
 from .from_memory import (
     ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
 from .scorer import (
-    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, best, by_meaning, in_context, load_scorer, may_lean_on,
+    BEFORE, COMPARED, FORGETS, READ, AsRead, Evidence, best_rows, by_meaning, in_context, load_scorer, may_lean_on,
     only_asks, probability_known, words_and_meaning)
 from .screening import ASK_FIRST, WARNED, hazards, warning
 from ..reading.facts import Reading, is_fact, names_and_numbers, relate
@@ -155,10 +155,10 @@ def nearest_said(
     asked, index = load_scorer().embed([question])[0], WordIndex()
     for t in said: index.add(known[t.id].words)
     words, alone = stretched(index.scores(stems(question))), np.stack([known[t.id].vector for t in said]) @ asked
-    rows = np.union1d([i for i in best(words, COMPARED) if words[i]], best(alone, COMPARED)).astype(int)
+    rows = np.union1d([i for i in best_rows(words, COMPARED) if words[i]], best_rows(alone, COMPARED)).astype(int)
     context = _in_context(known, [said[i].id for i in rows]) @ asked
     scores = words_and_meaning(words[rows], by_meaning(alone[rows], context))
-    return [said[i] for i in sorted(rows[best(scores, READ)])]
+    return [said[i] for i in sorted(rows[best_rows(scores, READ)])]
 
 # %% ../../nbs/answer/04_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",

@@ -13,7 +13,7 @@ import numpy as np
 
 from .examples import sentences
 from .labels import Tokens, tokens_of
-from .reader import Encoded, fitted, opened_once, sigmoid, softmax, two_vectors
+from .reader import Encoded, regression_of, opened_once, sigmoid, softmax, two_vectors
 
 # %% ../../nbs/reading/11_gate.ipynb #7a922653
 KINDS = ("name", "address", "contact", "number", "credential", "rare", "private")
@@ -61,7 +61,7 @@ ORDER, ORDER_FROM = "order", .5   # of a sentence that orders an assistant about
 
 def order_probability(text: str) -> float:   # 0..1
     "How likely a sentence orders an assistant about (ours)."
-    w = fitted("orders.json")
+    w = regression_of("orders.json")
     return float(sigmoid(np.dot(w["weights"], two_vectors(text)) + w["bias"]))
 
 # %% ../../nbs/reading/11_gate.ipynb #fae6d08e

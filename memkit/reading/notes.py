@@ -17,7 +17,7 @@ from datetime import date, datetime
 from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
 from .reader import (
-    Clause, Reader, fitted, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid)
+    Clause, Reader, regression_of, load_reader, log_odds, logits_with_phrases, plain_vector, sigmoid)
 from ..records import check_text, check_time
 
 # %% ../../nbs/reading/08_notes.ipynb #19498533
@@ -405,7 +405,7 @@ def standing_wish(
     "The probability that words ask for a way of answering from now on: the mean of two readers' logits (ours)."
     shares = [(c.shares["act"], c.shares["attribute"].get("style", 0.)) for c in clauses]
     asks = [(act.get("wishes", 0.) + act.get("requests", 0.))*style for act, style in shares]
-    other = logits_with_phrases(fitted("standing_wish.json"), plain_vector(sentence), sentence)
+    other = logits_with_phrases(regression_of("standing_wish.json"), plain_vector(sentence), sentence)
     return float(sigmoid((log_odds(max(asks, default=0.)) + other)/2))
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea

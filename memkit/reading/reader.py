@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'sigmoid', 'log_odds', 'softmax', 'Encoded', 'Reader', 'ReplyReader',
-           'opened_once', 'load_reader', 'load_reply_reader', 'fitted', 'plain_vector', 'two_vectors', 'phrases',
+           'opened_once', 'load_reader', 'load_reply_reader', 'regression_of', 'plain_vector', 'two_vectors', 'phrases',
            'logits_with_phrases', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans', 'message_parts',
            'Clause']
 
@@ -144,7 +144,7 @@ def load_reply_reader() -> ReplyReader:
 
 # %% ../../nbs/reading/05_reader.ipynb #63e1118b
 @lru_cache(8)
-def fitted(name: str) -> Mapping[str, Any]:   # such as "orders.json"
+def regression_of(name: str) -> Mapping[str, Any]:   # such as "orders.json"
     "A regression that ships with memkit: its weights and its bias."
     return json.loads(own_data(name).read_text("utf-8"))
 

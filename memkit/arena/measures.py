@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'NOON', 'POOL', 'turns_of', 'evidence_recall',
-           'tokens_of', 'fitting_pieces', 'newest_first', 'reply', 'answer_scores', 'ask_scores', 'used', 'runs',
-           'comes_back', 'past_sentences', 'sessions', 'ask_one', 'years_rows', 'corrections', 'people_rows']
+           'embedded', 'tokens_of', 'fitting_pieces', 'newest_first', 'reply', 'answer_scores', 'ask_scores', 'used',
+           'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions', 'ask_one', 'years_rows', 'corrections',
+           'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
 import csv
@@ -35,7 +36,7 @@ from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.notes import Round, chat_sentences
-from ..records import Document, utc_now, new_id
+from ..records import Document, Message, utc_now, new_id
 from ..turn.assistants import assistants, design
 from ..turn.engine import Assistant
 from ..models.local import LocalLM
@@ -55,12 +56,14 @@ def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   #
 
 # %% ../../nbs/arena/03_measures.ipynb #1be65cd1
 @lru_cache(1)
-def _embedded() -> LocalLM: return LocalLM.embedded()
+def embedded() -> LocalLM:
+    "The embedded language model."
+    return LocalLM.embedded()
 
 @lru_cache(1 << 16)
 def tokens_of(text: str) -> int:
     "Tokens of a text, as the embedded language model counts them; each text once."
-    return _embedded().count_tokens(text)
+    return embedded().count_tokens(text)
 
 # %% ../../nbs/arena/03_measures.ipynb #b942c118
 def fitting_pieces(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
@@ -155,6 +158,14 @@ def comes_back(found: Sequence[Found], gone: Sequence[str], others: Sequence[str
     "Does a piece hold words of a text that was forgotten, and that no other text has?"
     own = set().union(*map(runs, gone)) - set().union(*map(runs, others), set())
     return any(own & runs(f.text) for f in found)
+
+# %% ../../nbs/arena/03_measures.ipynb #9081f438
+def obeys(ask: Ask, pieces: Sequence[str]) -> float:   # 0 or 1
+    "Is the reply that obeys the preference the likeliest, per token, for a model that sees these pieces (ours)?"
+    lm, known = embedded(), "\n".join(["You answer the user.", *pieces])
+    prompt = lm.render([Message(role="system", text=known), Message(role="user", text=ask.question)])
+    scores = lm.score_labels([prompt], ask.options)[0]/list(map(tokens_of, ask.options))
+    return float(scores.argmax() == 0)
 
 # %% ../../nbs/arena/03_measures.ipynb #729c61ae
 def _dialogue_lines() -> Iterable[str]:

@@ -39,6 +39,7 @@ class Ask:
     gold: str = ""                   # the answer in words, where there is one
     told: bool = True                # was it ever said? If not, the right answer is that nothing is known
     after: str = ""                  # asked when this session is over; '': at the end
+    options: tuple[str, ...] = ()    # replies to choose from, of which the first obeys the user's preference
 
 # %% ../../nbs/arena/01_sets.ipynb #af5090e3
 @dataclass(frozen=True)
@@ -115,13 +116,17 @@ _FIRST_DAY = datetime(2026, 1, 5, 9, tzinfo=timezone.utc)
 
 def prefeval(path: str | Path) -> list[ArenaConversation]:
     "PrefEval: of each user one preference a topic, among other exchanges."
-    files, chat = [Path(path)/f"{t}.json" for t in TOPICS], public_data("chatdoctor/chatdoctor5k.json")
-    topics = {file.stem: _json(file) for file in files if file.exists()}
+    def files(folder: Path) -> dict[str, list]:
+        return {t: _json(folder/f"{t}.json") for t in TOPICS if (folder/f"{t}.json").exists()}
+    topics, chat = files(Path(path)), public_data("chatdoctor/chatdoctor5k.json")
+    choices = {r["question"]: tuple(r["classification_task_options"])
+               for rows in files(Path(path).parent/"mcq_options").values() for r in rows}
     others, out = _json(chat) if chat else [], []
     for u in range(min(_PREFEVAL_USERS, *map(len, topics.values()))):
         said, asks = [], []
         for i, (topic, rows) in enumerate(topics.items()):
-            asks.append(Ask(rows[u]["question"], topic, (f"{len(said)}u",)))
+            question = rows[u]["question"]
+            asks.append(Ask(question, topic, (f"{len(said)}u",), options=choices.get(question, ())))
             said.append((rows[u]["preference"], "I will keep that in mind."))
             said += [(r["input"], r["output"]) for r in others[10*u + 2*i:10*u + 2*i + 2]]
         dated = [(f"s{i}", *pair, _FIRST_DAY + timedelta(days=i)) for i, pair in enumerate(said)]

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from .measures import (
     BEYOND, BUDGETS, READ_PIECES, ask_one, comes_back, obeys, people_rows, sessions, used, years_rows)
-from .entrants import LOOKED_AT, RAW, WHOLE, Entrant, Maker, as_shown, entrants, is_control
+from .entrants import LOOKED_AT, MIXTURES, RAW, WHOLE, Entrant, Maker, as_shown, entrants, is_control
 from .sets import CARDS, Ask, ArenaConversation, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now
@@ -216,13 +216,13 @@ def run_arena(
     size: str = "quick",               # one of SIZES; "quick": a little of four sets, three minutes
     set: str | None = None,            # one of memkit.arena.sets.LOADERS; None: all that are here
     path: Path | None = None,          # a file of that form
-    only: Sequence[str] = (),          # entrants; (): all
+    only: Sequence[str] = (),          # entrants, or mixtures; (): all entrants
     progress: bool = True,
     more: Mapping[str, Maker] = {},    # further entrants, such as peers
 ) -> Result:                           # as every experiment's result, with asks, values and costs
     "Every entrant on every set (ours). Raises `ValueError` for an entrant or a set that there isn't."
     if size not in SIZES: raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
-    started, makers = utc_now(), entrants() | dict(more)
+    started, makers = utc_now(), entrants() | {n: m for n, m in MIXTURES.items() if n in only} | dict(more)
     if unknown := [n for n in only if n not in makers]:
         raise ValueError(f"there is no entrant {unknown[0]!r}; there are {', '.join(makers)}")
     talks, missing = _arena_talks(size, set, path)

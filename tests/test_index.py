@@ -105,6 +105,23 @@ def test_more_than_one_batch(tmp_path, monkeypatch):
         assert sorted(int(i) for i, _ in chroma.search(v[0], 99)) == list(range(25))
 
 
+def holds(folder: Path, *secrets: bytes) -> list[bool]:
+    data = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
+    return [s in data for s in secrets]
+
+
+def test_only_removing_the_folder_erases(tmp_path):
+    "Chroma's own `delete` leaves the bytes; memkit removes the folder and builds the index again."
+    v, names = clustered(30, seed=4), [f"n{i}" if i != 11 else "somebody-9f3a" for i in range(30)]
+    secret = names[11].encode(), v[11].tobytes()
+    with ChromaIndex(64, tmp_path/"a") as chroma:
+        chroma.add(names, v)
+        chroma.collection.delete(ids=[names[11]])
+        assert len(chroma) == 29 and holds(tmp_path, *secret) == [True, True]
+    shutil.rmtree(tmp_path/"a")
+    assert holds(tmp_path, *secret) == [False, False]
+
+
 def test_no_leftovers_of_memory_reach_the_disk(tmp_path):
     "Chroma writes a file of lengths from memory that it never sets, where freed words may stand."
     v = clustered(1100)

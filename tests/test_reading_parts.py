@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.reading import examples as X
-from memkit.reading.labels import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
+from memkit.reading.labels import HEADS, LIMITS, LOOKS, TITLE_HEADS, WIDTH, look, stacked, tokens_in, tokens_of
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of
 from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, HEALTH, RELATIONS, STARS
 from memkit.reading.validation import GivenClause, PromptedReader, ReadingError, checked, reading_messages
@@ -304,7 +304,7 @@ def test_a_long_part_is_cut_off():
     assert tokens_in(t, 0, 1199, 1200) == [] and tokens_in(t, 0, 0, 2) == [1]
     both = stacked([t, tokens_of(("Hi",))])
     assert {a.shape for a in both.values()} == {(2, len(t.ids))} and both["mask"].sum() == len(t.ids) + 3
-    assert {kind for kind, _ in HEADS.values()} == set(WIDTH)
+    assert {kind for kind, _ in (HEADS | TITLE_HEADS).values()} == set(WIDTH)
 
 
 # --- packing and batches

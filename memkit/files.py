@@ -122,9 +122,10 @@ def model_folder(
     from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
     if isinstance(config := try_to_load_from_cache(name, "config.json"), str): return Path(config).parent
     try:
-        HfApi().model_info(name, timeout=10)
-        return Path(snapshot_download(
-            name, ignore_patterns=["*.onnx", "*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*"]))
+        there = [f.rfilename for f in HfApi().model_info(name, timeout=10).siblings]
+        twice = ["*.bin", "*.pth"] if any(f.endswith(".safetensors") for f in there) else []   # the same weights again
+        return Path(snapshot_download(name, ignore_patterns=[*twice, "*.gguf", "*.onnx", "*.h5", "*.msgpack", "*.ot",
+                                                             "onnx/*", "openvino/*"]))
     except Exception as e:
         raise FileNotFoundError(
             f"the model {name!r} is neither a folder here nor in the hub's cache, and the hub didn't give it "

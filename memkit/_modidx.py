@@ -5142,6 +5142,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'memkit.store.store': { 'memkit.store.store.Event': ('store/store.html#event', 'memkit/store/store.py'),
                                     'memkit.store.store.InForce': ('store/store.html#inforce', 'memkit/store/store.py'),
                                     'memkit.store.store.InForce.memory': ('store/store.html#inforce.memory', 'memkit/store/store.py'),
+                                    'memkit.store.store.InForce.text': ('store/store.html#inforce.text', 'memkit/store/store.py'),
                                     'memkit.store.store.MemoryStore': ('store/store.html#memorystore', 'memkit/store/store.py'),
                                     'memkit.store.store.MemoryStore.__enter__': ( 'store/store.html#memorystore.__enter__',
                                                                                   'memkit/store/store.py'),

@@ -153,6 +153,10 @@ class InForce(Slice):
         "The memory `id`, one of `ids`."
         return _memory(self.user, self.rows[int(id)])
 
+    def text(self, id: int) -> str:
+        "Its words alone."
+        return self.rows[int(id)][_FIELDS.index("text")]
+
 
 # %% ../../nbs/store/02_store.ipynb #6bdb24d3
 def _own_turns(own: Own, named: Sequence[str]):

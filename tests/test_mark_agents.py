@@ -56,7 +56,8 @@ TALKS = (
 def untraced(memory, conversation):
     "The words of a memory that its turns don't hold, those that a memory may add aside."
     said = " ".join(f"{e.question} {e.answer}" for e in conversation.exchanges if e.turn in memory.turns)
-    return set(content_stems(memory.text)) - set(content_stems(said)) - _OURS
+    lost = set(content_stems(memory.text)) - set(content_stems(said)) - _OURS
+    return {w for w in lost if w.isascii() and w.isalpha() or w not in said.lower()}   # without spaces ("0中") a clause may end within a word
 
 
 def check_agent(make):

@@ -117,7 +117,7 @@ def draw_recalled(
 ) -> "Scene":
     "What each assistant recalls, side by side."
     from memkit.widgets.draw.board import Row
-    columns = {name: [Row(text=t) for t in texts] or [Row(text="nothing")] for name, texts in found.items()}
+    columns = {name: [Row(text=t) for t in texts] or [Row(text="(nothing)")] for name, texts in found.items()}
     return _side_by_side(f"{user.title()} asks: “{question}”", columns, cards=True)
 
 # %% ../nbs/94_walks.ipynb #229f324b

@@ -124,6 +124,23 @@ def candidates(
     most = sorted(out, key=lambda c: shares[list(c.at), 0].mean())[:MOST]
     return sorted(most, key=lambda c: (c.part, c.start, c.end))
 
+# %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
+class TitleReader(Encoded):
+    "Reads messages to a recommender. Threads may share one."
+    file, reads, known = "title_reader.safetensors", TITLE_HEADS, Reader.known
+    inputs = staticmethod(rectangles)
+
+    def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:
+        "The network in PyTorch as it was saved, and examples of what it reads."
+        from memkit.reading.training import load_titles
+        t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]
+        return load_titles(weights), rectangles(t, [*map(focus_of, t)])
+
+# %% ../../nbs/reading/09_title_reader.ipynb #33de8a11
+def load_title_reader() -> TitleReader:
+    "The title reader that ships with memkit, or the one whose weights `MEMKIT_TITLE_READER` names; opened once."
+    return opened_once(TitleReader, "MEMKIT_TITLE_READER")
+
 # %% ../../nbs/reading/09_title_reader.ipynb #d118c9e4
 @dataclass(frozen=True)
 class JudgedTitle(Candidate):
@@ -141,6 +158,56 @@ def stars_shares(
     chain = np.concatenate([[1.], steps, [0.]])
     shares = np.maximum(chain[:-1] - chain[1:], 0) + 1e-4
     return shares/shares.sum()
+
+# %% ../../nbs/reading/09_title_reader.ipynb #8eb59cc0
+@patch
+def judged(
+    self: TitleReader,
+    t: TitleTokens,
+    found: Sequence[Candidate],   # one or more
+) -> list[JudgedTitle]:
+    "What is done with each candidate, how many stars it would get, and of what domain it is."
+    others = [[c.at for c in found if c.tagged and not set(c.at) & set(this.at)] for this in found]
+    states, pooled = self.states([t]*len(found), [focus_of(t, c.at, o) for c, o in zip(found, others)])
+    v = np.stack([span_vector(states[n], pooled[n], *title_spans(t, c.at, [at[0] for at in o]))
+                  for n, (c, o) in enumerate(zip(found, others))])
+    roles, steps = softmax(self.head("judged", v)), sigmoid(self.head("stars", v))
+    domains = softmax(self.head("title domain", v))
+    return [JudgedTitle(*vars(c).values(), role, stars_shares(step), DOMAINS[domain.argmax()], float(domain.max()))
+            for c, role, step, domain in zip(found, roles, steps, domains)]
+
+# %% ../../nbs/reading/09_title_reader.ipynb #57476fee
+def joint_acts(own: np.ndarray, other: TitleReading) -> dict[str, float]:
+    "Probability of each act: the mean of both readers, in log-odds (ours)."
+    return {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
+
+def _overlap(m: Mention, c: Candidate, parts: Sequence[str]) -> bool:
+    return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
+
+# %% ../../nbs/reading/09_title_reader.ipynb #e35e0ce0
+def both(
+    j: JudgedTitle,
+    own: np.ndarray,        # probabilities of the acts, by the title reader
+    other: TitleReading,    # the shared reader's
+    parts: Sequence[str],
+) -> tuple[float, dict[str, float], Mention | None]:
+    "What both readers say beside the judged title itself: the second to fourth argument of `row_evidence`."
+    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j, parts)), None)
+
+# %% ../../nbs/reading/09_title_reader.ipynb #7b8be0de
+@patch
+def whole(self: TitleReader, parts: Sequence[str]) -> tuple[TitleTokens, np.ndarray, np.ndarray]:
+    "The first pass: tokens, their vectors [tokens, 384], and the probabilities of the acts."
+    t = title_tokens(parts, self.known)
+    (states,), (pooled,) = self.states([t], [focus_of(t)])
+    return t, states, sigmoid(self.head("title acts", pooled))
+
+@patch
+def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[JudgedTitle], np.ndarray]:
+    "Titles that the two passes find, and the probabilities of the acts."
+    t, states, acts = self.whole(parts)
+    found = candidates(t, softmax(self.head("title tag", states)), parts, self.known)
+    return apart(self.judged(t, found)) if found else [], acts
 
 # %% ../../nbs/reading/09_title_reader.ipynb #1c3bf237
 def apart(judged: Sequence[JudgedTitle]) -> list[JudgedTitle]:   # in order
@@ -195,73 +262,6 @@ def row_evidence(
                j.roles[0] < .1, log_odds(j.roles[2:].max()), log_odds(rates), share*rated, share*(not rated),
                other is None,
                *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near))]
-
-# %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
-class TitleReader(Encoded):
-    "Reads messages to a recommender. Threads may share one."
-    file, reads, known = "title_reader.safetensors", TITLE_HEADS, Reader.known
-    inputs = staticmethod(rectangles)
-
-    def network(self, weights: Path) -> tuple[Any, dict[str, np.ndarray]]:
-        "The network in PyTorch as it was saved, and examples of what it reads."
-        from memkit.reading.training import load_titles
-        t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]
-        return load_titles(weights), rectangles(t, [*map(focus_of, t)])
-
-# %% ../../nbs/reading/09_title_reader.ipynb #33de8a11
-def load_title_reader() -> TitleReader:
-    "The title reader that ships with memkit, or the one whose weights `MEMKIT_TITLE_READER` names; opened once."
-    return opened_once(TitleReader, "MEMKIT_TITLE_READER")
-
-# %% ../../nbs/reading/09_title_reader.ipynb #8eb59cc0
-@patch
-def judged(
-    self: TitleReader,
-    t: TitleTokens,
-    found: Sequence[Candidate],   # one or more
-) -> list[JudgedTitle]:
-    "What is done with each candidate, how many stars it would get, and of what domain it is."
-    others = [[c.at for c in found if c.tagged and not set(c.at) & set(this.at)] for this in found]
-    states, pooled = self.states([t]*len(found), [focus_of(t, c.at, o) for c, o in zip(found, others)])
-    v = np.stack([span_vector(states[n], pooled[n], *title_spans(t, c.at, [at[0] for at in o]))
-                  for n, (c, o) in enumerate(zip(found, others))])
-    roles, steps = softmax(self.head("judged", v)), sigmoid(self.head("stars", v))
-    domains = softmax(self.head("title domain", v))
-    return [JudgedTitle(*vars(c).values(), role, stars_shares(step), DOMAINS[domain.argmax()], float(domain.max()))
-            for c, role, step, domain in zip(found, roles, steps, domains)]
-
-# %% ../../nbs/reading/09_title_reader.ipynb #57476fee
-def joint_acts(own: np.ndarray, other: TitleReading) -> dict[str, float]:
-    "Probability of each act: the mean of both readers, in log-odds (ours)."
-    return {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
-
-def _overlap(m: Mention, c: Candidate, parts: Sequence[str]) -> bool:
-    return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
-
-# %% ../../nbs/reading/09_title_reader.ipynb #e35e0ce0
-def both(
-    j: JudgedTitle,
-    own: np.ndarray,        # probabilities of the acts, by the title reader
-    other: TitleReading,    # the shared reader's
-    parts: Sequence[str],
-) -> tuple[float, dict[str, float], Mention | None]:
-    "What both readers say beside the judged title itself: the second to fourth argument of `row_evidence`."
-    return float(own[0]), joint_acts(own, other), next((m for m in other.mentions if _overlap(m, j, parts)), None)
-
-# %% ../../nbs/reading/09_title_reader.ipynb #7b8be0de
-@patch
-def whole(self: TitleReader, parts: Sequence[str]) -> tuple[TitleTokens, np.ndarray, np.ndarray]:
-    "The first pass: tokens, their vectors [tokens, 384], and the probabilities of the acts."
-    t = title_tokens(parts, self.known)
-    (states,), (pooled,) = self.states([t], [focus_of(t)])
-    return t, states, sigmoid(self.head("title acts", pooled))
-
-@patch
-def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[JudgedTitle], np.ndarray]:
-    "Titles that the two passes find, and the probabilities of the acts."
-    t, states, acts = self.whole(parts)
-    found = candidates(t, softmax(self.head("title tag", states)), parts, self.known)
-    return apart(self.judged(t, found)) if found else [], acts
 
 # %% ../../nbs/reading/09_title_reader.ipynb #008395d0
 @patch

@@ -154,7 +154,7 @@ def count_in(
     content: bytes,
     wanted: set[bytes],  # each of SHORTEST bytes or more
 ) -> Counter:            # how often each is in `content`, overlaps included
-    "Count many byte strings in one pass, few one by one."
+    "Count many byte strings in eight passes, few one by one."
     if len(wanted) <= FEW: return Counter({p: n for p in wanted if (n := _occurrences(content, p))})
     heads, flags, found = {}, np.zeros(1 << 20, bool), Counter()
     for p in wanted: heads.setdefault(p[:8], []).append(p)

@@ -249,12 +249,6 @@ def _strike(
 
 def _ticket(conn: Connection) -> int: return conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
 
-# %% ../../nbs/store/02_store.ipynb #5b5c6614
-# a user who forgot everything and returns is another owner
-def _forget_mark(own: Own) -> tuple[int, int]:
-    here = (events.c.owner == own.id) & (events.c.kind == "forgotten")
-    return own.id, own.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
-
 # %% ../../nbs/store/02_store.ipynb #1c315d12
 def _claim(
     own: Own, ids: Collection[int],
@@ -413,6 +407,25 @@ def get(self: MemoryStore, user: str, id: int) -> Memory:
     "The memory `id` of this user; raises `NotFound`."
     id = _memory_id(id)
     with reading_own(self._db, user) as own: return _one(own, user, id)
+
+# %% ../../nbs/store/02_store.ipynb #e2317513
+@patch
+def list(
+    self: MemoryStore,
+    user: str,
+    kind: str | None = None,
+    superseded: bool = False,   # those that are out of date, too
+    marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks for it
+    turns: Collection[str] | None = None,   # only those that cite one of these
+) -> list[Memory]:
+    "The user's memories, oldest first."
+    more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
+    if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
+    if not superseded: more.append(memories.c.superseded_by.is_(None))
+    if turns is not None:
+        of = citations.alias()
+        more.append(memories.c.id.in_(select(of.c.memory).where(of.c.turn.in_(turns))))
+    with reading_own(self._db, user) as own: return _memories(own, user, *more)
 
 # %% ../../nbs/store/02_store.ipynb #507d396f
 @patch
@@ -660,6 +673,12 @@ def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None
         if value is not None: own.execute(state.insert().values(owner=own.id, key=key, value=text))
         own.log("state", data={"set": value is not None})
 
+# %% ../../nbs/store/02_store.ipynb #5b5c6614
+# a user who forgot everything and returns is another owner
+def _forget_mark(own: Own) -> tuple[int, int]:
+    here = (events.c.owner == own.id) & (events.c.kind == "forgotten")
+    return own.id, own.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
+
 # %% ../../nbs/store/02_store.ipynb #149b1cd8
 def _check_mark(own: Own, mark: tuple[int, int] | None):
     if mark is not None and (now := _forget_mark(own)) != mark and (mark[0] or now[1]):
@@ -829,22 +848,3 @@ def _kept(self: MemoryStore, user: str) -> Kept:
         self._cache.put(owner, kept)
         if glance(self._db, user) != (owner, version): self._cache.drop(owner)
     return kept
-
-# %% ../../nbs/store/02_store.ipynb #e2317513
-@patch
-def list(
-    self: MemoryStore,
-    user: str,
-    kind: str | None = None,
-    superseded: bool = False,   # those that are out of date, too
-    marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks for it
-    turns: Collection[str] | None = None,   # only those that cite one of these
-) -> list[Memory]:
-    "The user's memories, oldest first."
-    more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
-    if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
-    if not superseded: more.append(memories.c.superseded_by.is_(None))
-    if turns is not None:
-        of = citations.alias()
-        more.append(memories.c.id.in_(select(of.c.memory).where(of.c.turn.in_(turns))))
-    with reading_own(self._db, user) as own: return _memories(own, user, *more)

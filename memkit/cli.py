@@ -491,7 +491,8 @@ _WORK = {
     "--list": _flag("only list the jobs that wait or were given up, and why"),
     "--again": _flag("first retry the jobs that were given up")}
 _BENCH = {
-    "names": {"nargs": "*", "metavar": "NAME", "help": "retrieval, memory, embedding, llm, weights, turns (default: all)"},
+    "names": {"nargs": "*", "metavar": "NAME",
+              "help": "retrieval, memory, embedding, llm, weights, turns (default: all)"},
     "--size": {"default": "small", "choices": ("tiny", "small", "full"),
                "help": "how much to measure; full is 216,102 passages, "
                "whose vectors take 15 to 45 minutes the first time (default: %(default)s)"},

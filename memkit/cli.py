@@ -201,7 +201,7 @@ EXPERIMENTS = {
                           True),
     "documents": Experiment("experiments.answers.documents:run_documents", "all of MedQuAD's questions, half an hour"),
     "personal": Experiment("experiments.malp.personal:run_personal", "16 people's weights, half an hour", ("model",)),
-    "trust": Experiment("experiments.mark.run:run_trust", "four lots, 20 minutes"),
+    "trust": Experiment("experiments.mark.run:run_trust", "four seeds, about an hour"),
     "map-requests": Experiment("experiments.map.requests:run_map_requests", "four hands and 1,000 turns, ten minutes")}
 
 # %% ../nbs/92_cli.ipynb #e7ab85c7
@@ -491,7 +491,8 @@ _WORK = {
     "--list": _flag("only list the jobs that wait or were given up, and why"),
     "--again": _flag("first retry the jobs that were given up")}
 _BENCH = {
-    "names": {"nargs": "*", "metavar": "NAME", "help": "retrieval, memory, embedding, llm (default: all)"},
+    "names": {"nargs": "*", "metavar": "NAME",
+              "help": "retrieval, memory, embedding, llm, weights, turns (default: all)"},
     "--size": {"default": "small", "choices": ("tiny", "small", "full"),
                "help": "how much to measure; full is 216,102 passages, "
                "whose vectors take 15 to 45 minutes the first time (default: %(default)s)"},

@@ -184,7 +184,7 @@ def test_memorybank_in_full():
     assert all(c.id == c.id.strip() for c in loaded.records)
 
 
-@pytest.mark.parametrize("history, said", [({"March": []}, "March: time data"), ({"2024-03-03": [{"query": "x"}]}, "query and response"), ({"2024-03-03": [{"query": "", "response": "y"}]}, "query is empty"), (3, "expected")])
+@pytest.mark.parametrize("history, said", [({"March": []}, "March: expected a time such as '2023-05-08', got 'March'"), ({"2024-03-03": [{"query": "x"}]}, "query and response"), ({"2024-03-03": [{"query": "", "response": "y"}]}, "query is empty"), (3, "expected")])
 def test_a_broken_history_names_its_place(tmp_path, history, said):
     with pytest.raises(ValueError, match=said) as e: load_memorybank(write(tmp_path, {" Ana": {"history": history}}))
     assert "x.json, Ana" in str(e.value)

@@ -267,12 +267,15 @@ def _evidence(given: Any, known: Iterable[str], remarks: Counter) -> tuple[str, 
     return tuple(dict.fromkeys(found))
 
 # %% ../../nbs/malp/06_corpora.ipynb #bbb9f029
-def _time(written: str, form: str) -> datetime:
-    return datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), form).replace(tzinfo=timezone.utc)
+def _time(written: str, form: str, example: str) -> datetime:
+    try: found = datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), form)
+    except ValueError: raise ValueError(f"expected a time such as {example!r}, got {written!r}") from None
+    return found.replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/malp/06_corpora.ipynb #79661525
 def _session(talk: Mapping[str, Any], n: int, remarks: Counter) -> list[CorpusTurn]:
-    out, at = [], _time(talk[f"session_{n}_date_time"], "%I:%M %p ON %d %B %Y")
+    out, written = [], talk[f"session_{n}_date_time"]
+    at = _time(written, "%I:%M %p ON %d %B %Y", "1:56 pm on 8 May, 2023")
     for t in talk[f"session_{n}"]:
         id, who, text = (check_text(t[k], k, empty=k == "text").strip() for k in ("dia_id", "speaker", "text"))
         shown = f"[image: {str(t['blip_caption']).strip()}]" if t.get("blip_caption") else ""
@@ -335,7 +338,7 @@ def load_memorybank(
 
 # %% ../../nbs/malp/06_corpora.ipynb #41a98508
 def _day(name: str, day: str, rows: Iterable[Mapping[str, str]]) -> list[CorpusTurn]:
-    at = _time(day, "%Y-%m-%d")
+    at = _time(day, "%Y-%m-%d", "2023-05-08")
     return [CorpusTurn(f"{day}:{i}{k[0]}", who, check_text(row[k], k).strip(), at, day) for i, row in enumerate(rows)
             for k, who in (("query", name), ("response", "assistant"))]
 

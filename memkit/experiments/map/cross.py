@@ -217,7 +217,7 @@ def cross_rows(
     cases: Cases,
     predicted: Mapping[str, np.ndarray],
     controls: Sequence[str],
-    simulated: bool,        # then no paper column, and the tables say so
+    simulated: bool,        # then these rows have no number of the paper, and the tables say so
 ) -> TableRows:
     "Table 3, the curves of Figure 7, and the difference of MAP from everything else, paired by user (MAP §5.4)."
     rows, tail = [], " (simulated raters)" if simulated else ""
@@ -248,7 +248,7 @@ def run_cross(
     size: CrossSize | None = None,       # other numbers than QUICK, FULL and (full, with ratings) _AMAZON
 ) -> tuple[TableRows, dict[str, Any]]:  # rows; for `provenance`: models, encoder, data
     """The cross-domain experiment (MAP §5.4): Tables 3 and 4, Figure 7.
-    The paper's errors stand beside ours on Amazon's ratings only."""
+    These rows have the paper's errors on Amazon's ratings only."""
     own, model = ratings is None, model or LocalLM.embedded()
     s, embedder = size or (QUICK if not full else FULL if own else _AMAZON), Remembered(MiniLM(), keep=True)
     ratings, similar = simulated_ratings(s.users, seed) if own else ratings, text_cosine(embedder, "genres")

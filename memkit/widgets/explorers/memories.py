@@ -90,7 +90,7 @@ def script_of(
 ) -> str:          # what `parse_life` reads
     "A life as a script (ours)."
     day, parts = 0., []
-    want = "a life is a script such as '+ 3d -', or a list of Moment, as life_of returns it"
+    want = "a life is a script such as '+ 3d -', or a list of MemoryMoment, as life_of returns it"
     for m in all_given(moments, MemoryMoment, want):
         if m.day > day + 1e-9:
             parts.append(f"{m.day - day:.6f}".rstrip("0").rstrip(".") + "d")

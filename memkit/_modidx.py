@@ -3817,6 +3817,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.says_nothing': ( 'mark/corrections.html#says_nothing',
                                                                                    'memkit/mark/corrections.py'),
+                                         'memkit.mark.corrections.standalone': ( 'mark/corrections.html#standalone',
+                                                                                 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.topic_question': ( 'mark/corrections.html#topic_question',
                                                                                      'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.topics': ('mark/corrections.html#topics', 'memkit/mark/corrections.py'),

@@ -116,7 +116,7 @@ def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
 # %% ../nbs/03_generative_agents.ipynb #5776b43f
 @patch
 def falls_with(self: GenerativeAgents, user: str, ids: set[int]) -> set[int]:
-    "A reflection is removed with the first memory that it rests on."
+    "A reflection is removed as soon as one of the memories that it rests on is."
     gone = set(ids)
     while more := {m.id for m in self.store.list(user) if gone & set(m.meta["evidence"])} - gone: gone |= more
     return gone

@@ -91,7 +91,7 @@ def ask_only(
 def _side_by_side(title: str, columns: Mapping[str, Sequence["Row"]], cards: bool = False) -> "Scene":
     "A column for each assistant, two of them beside each other."
     from memkit.widgets.draw.board import Board, Column, draw_board
-    made = [Column(name=name, rows=rows, cards=cards, split=.6) for name, rows in columns.items()]
+    made = [Column(name=name, rows=rows, cards=cards, split=.5) for name, rows in columns.items()]
     return draw_board(Board(title=title, bands=[made[i:i + 2] for i in range(0, len(made), 2)]))
 
 # %% ../nbs/94_walks.ipynb #5cd069b0

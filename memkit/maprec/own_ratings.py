@@ -170,8 +170,7 @@ def in_common(
 # %% ../../nbs/maprec/08_own_ratings.ipynb #7a6ebdfc
 @dataclass(frozen=True, kw_only=True)
 class OwnSettings:
-    """All `ours`, chosen on tuning users of MovieLens 100k (end of this notebook). Raises `ValueError` for impossible
-    values."""
+    """All `ours`, chosen on tuning users of MovieLens 100k. Raises `ValueError` for impossible values."""
     centre: float = 3.5   # the usual rating of any item, stars
     level: float = 3.     # c: with so many ratings a user's level counts half
     hold: float = .5      # m: weight of the user's level against all similar ratings

@@ -6,8 +6,8 @@
 __all__ = ['SMALL', 'EMPTY', 'WISHED', 'SILENT', 'BACKED', 'CORRECTS', 'SETTLES', 'ASIDE', 'OWN', 'INJECTED', 'JUDGED',
            'CLASSIFIED', 'SAID_AGAIN', 'LABELS', 'use_of', 'of_nobody', 'is_personal', 'CorrectionSentence',
            'assistants_words', 'says_nothing', 'is_backed', 'Heard', 'heard', 'Read', 'read_conversation',
-           'OpenQuestion', 'topics', 'topic_question', 'CorrectionAgent', 'injected', 'Recall', 'record_of',
-           'recall_outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'OpenQuestion', 'topics', 'topic_question', 'standalone', 'CorrectionAgent', 'injected', 'Recall',
+           'record_of', 'recall_outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/05_corrections.ipynb #622eb050
 import re
@@ -457,15 +457,20 @@ UNFIT = "joke private secret wrong".split()                          # kinds of 
 NEVER = (*UNFIT, *"question chat format doubt confirm".split())      # kinds that are never shared
 
 # %% ../../nbs/mark/05_corrections.ipynb #7e7a3b0e
+def standalone(question: str, claims: Sequence[str]) -> str:
+    "The question and the sentences that answer it, so that they can be read alone."
+    asked = cut(question, LONGEST//2)
+    end = "" if not asked or asked[-1] in ".!?:;" else "."     # else the gate reads both as one sentence
+    return cut(f"{asked}{end} {' '.join(claims)}".strip(), LONGEST)
+
 def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
     if any(gives_orders(e.question) for e in topic.replies): return []   # and nothing beside an order
     about, last = cut(topic_question(topic.asked.question), LONGEST//2), topic.replies[-1].question
     turns = (topic.asked.turn, *(e.turn for e in topic.replies))
-    def made(claims: Sequence[str], reason: str) -> Refined:     # with the question, it can be read alone
-        end = "" if not about or about[-1] in ".!?:;" else "."   # else the gate reads both as one sentence
-        return Refined(kind=RESIDUAL, text=cut(f"{about}{end} {' '.join(claims)}".strip(), LONGEST), turns=turns,
-                       source="user", reason=reason, about=about, strength=round(found.share, 3))
+    def made(claims: Sequence[str], reason: str) -> Refined:
+        return Refined(kind=RESIDUAL, text=standalone(about, claims), turns=turns, source="user", reason=reason,
+                       about=about, strength=round(found.share, 3))
     back = found.kinds.get("retract", 0.) > BACK and topic.back >= MAYBE
     out = [made([last], RETRACTION)] if back else []
     unfit = sum(found.kinds.get(kind, 0.) for kind in UNFIT)

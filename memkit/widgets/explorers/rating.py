@@ -101,15 +101,14 @@ def forecast_words(
     "What is predicted after `n` ratings, and how large the error is (ours)."
     answer, truth = f.answers(how)[:, target], f.truth[target]
     after, item = f"After {n} of {many(len(f.history), 'rating')}", short(f.targets[target].title, 60)
-    error = "" if truth is None else f"; the true rating is {truth:g}"
-    out = [f"{after}, the model predicts {answer[n]:.2f} stars for {item} ({how}){error}."]
+    out = [f"{after}, the model predicts {answer[n]:.2f} stars for {item} ({how})."]
     if n:
         last = f.history[n - 1]
         given = f"{one_line(last.item.title)}: {last.rating:g} stars"
         out.append(f"The {ordinal(n)} rating ({given}) changed the prediction by {answer[n] - answer[n - 1]:+.2f}.")
     if truth is not None:
         now, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
-        out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items "
+        out.append(f"The true rating is {truth:g}; the error is {now:.2f} stars, with no history it was {at_first:.2f}. The mean error of all items "
                    f"is {f.errors(how)[n]:.2f}.")
     return out
 

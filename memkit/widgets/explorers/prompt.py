@@ -340,14 +340,14 @@ def draw_standings(
     longest = max(sum(max(p, 0) for p in s.score.parts.values()) for s in ranked) or 1.
     first, moved, n = ranked[0], sum(s.rank != s.near for s in ranked), many(len(ranked), "memory", "memories")
     shares = ", ".join(f"{name} {share:.2f}" for name, share in zip(PART_NAMES, weights.shares))
-    title = f"Weights {name_of_weights(weights)}: “{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
+    best = f"“{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
     why = f"It is {why_first(first.score, ranked[1].score)}. " if len(ranked) > 1 else ""
     why += f"Against similarity alone, {moved or 'none'} of {n} change their rank."
     column = Column(name="Rank", note=f"{min(len(ranked), 8)} of {len(ranked)}; framed: into the prompt", cards=True,
                     rows=[_standing(s, longest) for s in ranked[:8]], bar=230, ranked=True)
     shares += ", the formula as printed"*literal
     said = [("Question", query), ("Weights", f"{shares}; ▲▼: against similarity alone")]
-    return draw_board(Board(title=title, said=said, bands=[[column]], more=why))
+    return draw_board(Board(title=f"Weights {name_of_weights(weights)}: {best}", said=said, bands=[[column]], more=why))
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #a5bce2b0
 _OWN = "your own"

@@ -108,8 +108,8 @@ def forecast_words(
         out.append(f"The {ordinal(n)} rating ({given}) changed the prediction by {answer[n] - answer[n - 1]:+.2f}.")
     if truth is not None:
         now, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
-        out.append(f"The true rating is {truth:g}; the error is {now:.2f} stars, with no history it was {at_first:.2f}. The mean error of all items "
-                   f"is {f.errors(how)[n]:.2f}.")
+        out.append(f"The true rating is {truth:g}; the error is {now:.2f} stars, with no history it was "
+                   f"{at_first:.2f}. The mean error of all items is {f.errors(how)[n]:.2f}.")
     return out
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #a9656e83

@@ -18,14 +18,15 @@ from typing import Any, TYPE_CHECKING, get_args, get_origin
 
 from ...files import write_file
 from ...records import Considered, Document, Hit, Memory, Turn, Utterance
-from ...store.store import Event, MemoryStore, StoredTurn
 from ...turn.engine import Assistant
 from ...turn.trace import as_json, from_plain
 from .scene import given
 from .pictures import name_of
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #b2b77054
-if TYPE_CHECKING: from pandas import DataFrame
+if TYPE_CHECKING:
+    from memkit.store.store import Event, MemoryStore, StoredTurn
+    from pandas import DataFrame
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #c58ce912
 _TURNS = """
@@ -195,12 +196,12 @@ def _candidates(t: Turn) -> list[dict]:
     return out
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #12da2407
-def _event(e: Event) -> list[dict]:
+def _event(e: "Event") -> list[dict]:
     plain = lambda x: x if x is None or isinstance(x, (str, int, float)) else json.dumps(x, ensure_ascii=False)
     data = {f"data {name}": plain(value) for name, value in e.data.items()}
     return [_row("events", e, event=e.id, turn=e.turn or "") | data]
 
-def _dialogue(t: StoredTurn) -> list[dict]: return [_row("dialogue", t, turn=t.id)]
+def _dialogue(t: "StoredTurn") -> list[dict]: return [_row("dialogue", t, turn=t.id)]
 def _memory(m: Memory) -> list[dict]: return [_row("memories", m, memory=m.id, turns=len(m.turns))]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #1a537a65
@@ -208,16 +209,17 @@ def _figure(r: Mapping) -> list[dict]:
     return [{k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))]
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #f7faabcd
-_ROWS = {   # what a thing is -> table -> its rows there
-    Turn: {"turns": _turns, "sections": _sections, "seconds": _seconds, "candidates": _candidates},
-    StoredTurn: {"dialogue": _dialogue}, Event: {"events": _event}, Memory: {"memories": _memory},
-    Hit: {"candidates": _found}, Considered: {"candidates": _found}, dict: {"figures": _figure}}
+_ROWS = {   # the class of a thing -> table -> its rows there
+    "Turn": {"turns": _turns, "sections": _sections, "seconds": _seconds, "candidates": _candidates},
+    "StoredTurn": {"dialogue": _dialogue}, "Event": {"events": _event}, "Memory": {"memories": _memory},
+    "Hit": {"candidates": _found}, "Considered": {"candidates": _found}, "dict": {"figures": _figure}}
 _FIGURE = {"table", "row", "metric", "ours", "ci"}
 
-def _kind(thing: Any) -> type:
+def _kind(thing: Any) -> str:
     "Which of _ROWS it is. Raises `TypeError` for anything else."
-    if type(thing) in _ROWS and (type(thing) is not dict or _FIGURE <= thing.keys()): return type(thing)
-    raise TypeError(f"no table can be made of {type(thing).__name__}; give turns, a store's turns, events or memories, "
+    name = type(thing).__name__
+    if name in _ROWS and (name != "dict" or _FIGURE <= thing.keys()): return name
+    raise TypeError(f"no table can be made of {name}; give turns, a store's turns, events or memories, "
                     "hits, what a search found, or an experiment's result")
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #fbf27613
@@ -242,14 +244,14 @@ def to_frame(
     if not listed: return _frame(table or "turns", [])
     kinds = list(dict.fromkeys(map(_kind, listed)))
     if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1:
-        told = " and ".join(k.__name__ for k in kinds)
+        told = " and ".join(kinds)
         raise TypeError(f"a table holds things of one kind, got {told}; make one table of each")
     makes = _ROWS[kinds[0]]
     name = table or next(iter(makes))
     if name not in makes:
-        raise ValueError(f"of {kinds[0].__name__} records one can make {' or '.join(makes)}, not {name}")
+        raise ValueError(f"of {kinds[0]} records one can make {' or '.join(makes)}, not {name}")
     rows = [row for thing in listed for row in makes[name](thing)]
-    if kinds[0] in (Hit, Considered): rows = [row | {"rank": i} for i, row in enumerate(rows, 1)]
+    if kinds[0] in ("Hit", "Considered"): rows = [row | {"rank": i} for i, row in enumerate(rows, 1)]
     return _frame(name, rows)
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #cf970692
@@ -348,9 +350,9 @@ def read_turns(
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #b1953c74
 def logs(
-    store: MemoryStore,
+    store: "MemoryStore",
     owners: Iterable[str],
-) -> list[Event]:   # in the order they were written
+) -> list["Event"]:   # in the order they were written
     "The logs of several owners as one."
     return sorted((e for owner in dict.fromkeys(owners) for e in store.events(owner)), key=lambda e: e.id)
 
@@ -358,7 +360,7 @@ def logs(
 def visible(
     assistant: Assistant,
     user: str,
-) -> list[Event]:   # in the order they were written
+) -> list["Event"]:   # in the order they were written
     "The user's log, and what happened to the shared memories that the user may see now."
     shared = assistant.shared_memories(user)
     out = assistant.store.events(user)
@@ -379,7 +381,7 @@ def touched(
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #555cae35
 def names(
-    event: Event,
+    event: "Event",
     turn: Turn,
 ) -> bool:
     "Does the event say that it is this turn's?"
@@ -387,7 +389,7 @@ def names(
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #503aee73
 def belongs(
-    event: Event,
+    event: "Event",
     turn: Turn,
     wrote: Collection[int],   # from `touched`
 ) -> bool:
@@ -402,7 +404,7 @@ def belongs(
 class Moment:
     "A turn, or what happened between two turns, with the store's events of it."
     turn: Turn | None = None           # None: it happened between two turns, or before the first
-    events: tuple[Event, ...] = ()   # in their order
+    events: tuple["Event", ...] = ()   # in their order
     held: tuple[int, ...] = ()         # memories of the user that are in force at its end, the first first
 
     @property
@@ -413,7 +415,7 @@ class Moment:
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #ccbcfe92
 def grouped(
     turns: Sequence[Turn],
-    events: Iterable[Event],      # in the order they were written
+    events: Iterable["Event"],      # in the order they were written
     memories: Sequence[Memory],     # the user's, the superseded too
 ) -> list[Moment]:                  # the first is what happened before any turn
     "Each event in its moment."

@@ -5127,6 +5127,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.store.schema.write_lock': ('store/schema.html#write_lock', 'memkit/store/schema.py'),
                                      'memkit.store.schema.writing_own': ('store/schema.html#writing_own', 'memkit/store/schema.py')},
             'memkit.store.slices': { 'memkit.store.slices.Kept': ('store/slices.html#kept', 'memkit/store/slices.py'),
+                                     'memkit.store.slices.Kept.after': ('store/slices.html#kept.after', 'memkit/store/slices.py'),
                                      'memkit.store.slices.Kept.cost': ('store/slices.html#kept.cost', 'memkit/store/slices.py'),
                                      'memkit.store.slices.Kept.slices': ('store/slices.html#kept.slices', 'memkit/store/slices.py'),
                                      'memkit.store.slices.Slice': ('store/slices.html#slice', 'memkit/store/slices.py'),

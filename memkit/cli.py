@@ -69,9 +69,12 @@ def cmd_forget(a: argparse.Namespace):
     if said is None:
         raise ValueError("nobody was there to answer, so nothing was deleted; --yes deletes without asking")
     if not said: return print("nothing was deleted")
-    for path in _knowing(paths, a.user):
+    known = False
+    for path in paths:      # a store without rows of theirs may hold what they told everybody
         with _for_forgetting(path, a.assistant) as bot: receipt = bot.forget(a.user, a.ids, a.turns)
-        print(f"{path}:\n" * (len(paths) > 1) + receipt.report())
+        known = known or not receipt.unknown
+        if not receipt.unknown: print(f"{path}:\n" * (len(paths) > 1) + receipt.report())
+    if not known: _knowing(paths, a.user)     # says that nobody is called so
 
 # %% ../nbs/92_cli.ipynb #0bc9ad12
 def typed(prompt: str) -> str | None:

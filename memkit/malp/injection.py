@@ -481,7 +481,7 @@ def injection_corpus(
     "A corpus (MaLP §4.1). Raises `FileNotFoundError`, which says how to get it, and `ValueError` for a broken file."
     path = _corpus_path(name)
     endings = {p.suffix for p in path.rglob("*")} if path.is_dir() else {path.suffix}
-    if endings & {".xml", ".gz", ".tar", ".tgz"}: return list(_from_medquad(path))
+    if endings & ({".xml"} if path.is_dir() else {".xml", ".gz", ".tar", ".tgz"}): return list(_from_medquad(path))
     if ".txt" in endings: return list(_from_text(path))
     if path.suffix in (".json", ".jsonl"): return list(_from_json(path))
     raise ValueError(f"can't tell what {path.name} is; give {_FORMS}")

@@ -457,6 +457,10 @@ UNFIT = "joke private secret wrong".split()                          # kinds of 
 NEVER = (*UNFIT, *"question chat format doubt confirm".split())      # kinds that are never shared
 
 # %% ../../nbs/mark/05_corrections.ipynb #7e7a3b0e
+# an e-mail address or a telephone number of anybody, an office's too; the gate lets those of offices pass
+_ADDRESS = re.compile(r"[\w.+-]@[\w-]+\.\w|(?<!\w)(?:\+\d|\(?0\d)(?:[ /().-]{0,2}\d){6,}"
+                      r"|(?<!\w)\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?!\w)")
+
 def standalone(question: str, claims: Sequence[str]) -> str:
     "The question and the sentences that answer it, so that they can be read alone."
     asked = cut(question, LONGEST//2)
@@ -480,7 +484,7 @@ def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
         if c.side in ("question", "answer") or not back: return True
         return c.share >= CLAIM and (c.side == "concession" or c.text in last)
     claims = news_of(replace(found, claims=tuple(filter(stays, backed(found).claims))), about)
-    if not claims or any(map(closed_forms, [about, *claims])): return out
+    if not claims or any(closed_forms(t) or _ADDRESS.search(t) for t in (about, *claims)): return out
     return [*out, made(claims, "correction")]
 
 # %% ../../nbs/mark/05_corrections.ipynb #0daac83d

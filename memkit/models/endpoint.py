@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .lm import Reply, certain_text, check_max_tokens, check_request, cut_at_stop, without_thoughts
-from ..files import model_folder
 from ..records import Message, check_counts, check_text, utc_now
 
 # %% ../../nbs/models/03_endpoint.ipynb #12c4364b
@@ -245,6 +244,7 @@ class ServerReply(Reply):
 def _check_address(base_url: str) -> str:
     "The address without white space and a last slash."
     text = "base_url must look like http://localhost:8000/v1"
+    if not isinstance(base_url, str): raise TypeError(f"{text}, got {type(base_url).__name__}")
     try: u = urlsplit(base_url.strip()); u.port
     except ValueError as e: raise ValueError(f"{text}: {e}") from None
     if u.username or u.password:
@@ -438,7 +438,10 @@ class ChatEndpoint:
 def _tokenizer(self: ChatEndpoint) -> Any:   # None: tokens are estimated
     if self._named and not self._loaded:
         from transformers import AutoTokenizer
-        self._loaded = AutoTokenizer.from_pretrained(model_folder(self._named))
+        with suppress(OSError, ValueError): self._loaded = AutoTokenizer.from_pretrained(self._named)
+        if not self._loaded:
+            raise FileNotFoundError(f"no tokenizer at {str(self._named)!r}; give a folder with tokenizer.json, a hub "
+                                    "name, or none for estimated counts")
     return self._loaded
 
 # %% ../../nbs/models/03_endpoint.ipynb #728a43e1

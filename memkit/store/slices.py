@@ -96,6 +96,15 @@ class Kept:
         for row in self.rows.values(): groups.setdefault(row[-2], []).append(row)
         return {encoder: slice_of(group) for encoder, group in groups.items()}
 
+    def after(self, old: "Kept", changed: Collection[int]) -> "Kept":
+        "With the matrices of `old`, where only counts or texts have changed."
+        def same(id: int) -> bool:   # its kind, its encoder and its vector
+            now, was = self.rows[id], old.rows[id]
+            return now[1] == was[1] and now[-2:] == was[-2:]
+        if self.rows.keys() == old.rows.keys() and all(same(id) for id in changed if id in self.rows):
+            vars(self)["slices"] = old.slices
+        return self
+
     @cached_property
     def cost(self) -> int:   # bytes, about
         "The size in the cache: mostly texts, and vectors twice."

@@ -139,7 +139,8 @@ def _read(own: Own, version: int, old: Kept | None) -> Kept:
         rows, only = {id: row for id, row in old.rows.items() if id not in changed}, [m.id.in_(changed)]
     found = _rows(own, m.superseded_by.is_(None), m.dim.is_not(None), *only, more=(m.encoder, m.vector))
     rows |= {row[0]: row for row in found}
-    return Kept(version, dict(sorted(rows.items())), since[0].id if since else last)
+    kept = Kept(version, dict(sorted(rows.items())), since[0].id if since else last)
+    return kept.after(old, changed) if old else kept
 
 # %% ../../nbs/store/02_store.ipynb #c45ffc45
 @dataclass(frozen=True)
@@ -699,7 +700,7 @@ def put_adapter(
 ) -> StoredAdapter:
     """Store trained weights; they replace the user's previous ones of this kind.
     Raises `ValueError` for too many bytes, and if the user has forgotten something since `mark`."""
-    if not 0 < len(content) <= at_most:
+    if not 0 < len(content := bytes(content)) <= at_most:
         raise ValueError(f"an adapter has 1..{at_most:,} bytes, this one {len(content):,}; "
                          "train it with a smaller rank, fewer layers or fewer targets")
     row = {"kind": check_text(kind, "kind"), "base": check_text(base, "base"), "at": ticks(), "bytes": content,
@@ -709,7 +710,7 @@ def put_adapter(
         own.execute(adapters.delete().where(adapters.c.owner == own.id, adapters.c.kind == kind))
         own.execute(adapters.insert(), row | {"owner": own.id})
         own.log("adapter", row["at"], data={"saved": len(content)})
-    return self.adapter(user, kind, content=False)
+        return self.adapter(user, kind, content=False)
 
 # %% ../../nbs/store/02_store.ipynb #ce1ecf71
 @patch

@@ -301,7 +301,9 @@ def stacked(
     return out
 
 # %% ../../nbs/train/03_adapters.ipynb #610fd913
-def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any: return out + (given[0] @ A) @ B
+def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
+    if len(A) == 1: A, B = A[0], B[0]     # of any shape that a layer is given
+    return out + (given[0] @ A) @ B
 
 # %% ../../nbs/train/03_adapters.ipynb #77e7d424
 class Rows:
@@ -358,7 +360,7 @@ def for_user(self: PersonalLM, user: str | None) -> "UserLM":
 @patch
 def adapter(self: PersonalLM, user: str | None) -> LoadedAdapter | None:
     "The user's adapter as the store has it now; None without one. Raises `AdapterError`."
-    if user is None: return None
+    if user is None or self.adapters.card(user) is None: return None    # the model needn't be loaded
     model = self.lm.load()[0]
     try: return fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
     except LookupError: return None

@@ -288,7 +288,9 @@ def _each(loss: Any, ids: Any, mask: Any, labels: Any) -> Any:
     if loss.fused:
         head, states = base.get_output_embeddings(), base.base_model(**inputs).last_hidden_state[0, targets]
         return negative_log_likelihood(states, head.weight, wanted, head.bias)
-    return torch.nn.functional.cross_entropy(loss.model(**inputs).logits[0, targets].float(), wanted, reduction="none")
+    keep = {"logits_to_keep": targets} if loss.takes_keep else {}     # logits of the targets alone, where a model can
+    logits = loss.model(**inputs, **keep).logits[0]
+    return torch.nn.functional.cross_entropy((logits if keep else logits[targets]).float(), wanted, reduction="none")
 
 # %% ../../nbs/train/01_sequences.ipynb #24daf115
 @cache
@@ -302,7 +304,8 @@ def _answer_class():
         def __init__(self, model):
             super().__init__()
             self.model, self.packs, self.fused = model, False, False
-            self.takes_positions = "position_ids" in inspect.signature(base_of(model).forward).parameters
+            takes = inspect.signature(base_of(model).forward).parameters
+            self.takes_positions, self.takes_keep = "position_ids" in takes, "logits_to_keep" in takes
             _try_out(self)
 
         def forward(self, ids, mask, labels):
@@ -360,10 +363,10 @@ def mean_loss(
     "The loss of each example, without training. The overall mean is the sum of column 0 over the sum of column 1."
     import torch
     objective = model if hasattr(model, "each") else answer_loss(model)
-    was, out = objective.training, np.zeros((len(examples), 2))
+    was, out = objective.model.training, np.zeros((len(examples), 2))
     objective.eval()
     try:
         with torch.inference_mode():
             for i, losses in _losses(objective, examples): out[i] = losses.double().sum().item(), len(losses)
-    finally: objective.train(was)
+    finally: objective.model.train(was)
     return out

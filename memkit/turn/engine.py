@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache, partial, update_wrapper
 from importlib.metadata import entry_points
 from itertools import takewhile
 from numbers import Integral
@@ -619,7 +619,7 @@ class Twin:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        return partial(self._awaited, found) if callable(found) else found
+        return update_wrapper(partial(self._awaited, found), found) if callable(found) else found
 
     def __repr__(self): return f"Twin({self._inner!r})"
 

@@ -24,7 +24,6 @@ from ...mark.maintain import GRACE, RESTORED, maintenance_verdict
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, TrustVerdict, errors_to_drop
 from ...records import Memory
-from ...store.store import Event, MemoryStore
 from ..draw.board import LEFT, WIDTH, Board, Column, Row, draw_board, written
 from memkit.widgets.draw.scene import (
     Panel, Scene, all_given, caption_of, field, given, letters_on, many, menu, one_line, ordinal, press_button, short,
@@ -33,6 +32,7 @@ from .lesson import Axes
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
+    from memkit.store.store import MemoryStore
     from memkit.mark.assistant import MarkAssistant
     from memkit.models.embed import Embedder
     from ipywidgets import Widget
@@ -130,6 +130,7 @@ def walk(
     settings: TrustSettings = PAPER,
 ) -> tuple[Point, ...]:        # before the first moment and after each
     "How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` for a judged recall that wasn't."
+    from memkit.store.store import Event
     memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
     def point(m: MemoryMoment | None) -> Point:
         now = maintenance_verdict(memory, log, settings)
@@ -405,7 +406,7 @@ class MemoryMap:
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #3aa04f8c
 def memory_map(
-    store: MemoryStore,
+    store: "MemoryStore",
     user: str,
     encoder: str | None = None,   # whose vectors, by the embedder's name; None where all come from one
 ) -> MemoryMap:
@@ -539,7 +540,7 @@ def draw_map(
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #a13039db
 def explore_memories(
-    store: MemoryStore,
+    store: "MemoryStore",
     user: str,
     embedder: "Embedder",      # the one the memories were embedded with
     question: str = "",        # shown first

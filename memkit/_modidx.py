@@ -6178,6 +6178,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                     'memkit/widgets/explorers/memories.py'),
                                                    'memkit.widgets.explorers.memories._life': ( 'widgets/explorers/memories.html#_life',
                                                                                                 'memkit/widgets/explorers/memories.py'),
+                                                   'memkit.widgets.explorers.memories._log_moment': ( 'widgets/explorers/memories.html#_log_moment',
+                                                                                                      'memkit/widgets/explorers/memories.py'),
                                                    'memkit.widgets.explorers.memories._look': ( 'widgets/explorers/memories.html#_look',
                                                                                                 'memkit/widgets/explorers/memories.py'),
                                                    'memkit.widgets.explorers.memories._map': ( 'widgets/explorers/memories.html#_map',

@@ -467,6 +467,7 @@ def standalone(question: str, claims: Sequence[str]) -> str:
     end = "" if not asked or asked[-1] in ".!?:;" else "."     # else the gate reads both as one sentence
     return cut(f"{asked}{end} {' '.join(claims)}".strip(), LONGEST)
 
+# %% ../../nbs/mark/05_corrections.ipynb #ab824482
 def _memories(topic: OpenQuestion, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
     if any(gives_orders(e.question) for e in topic.replies): return []   # and nothing beside an order

@@ -122,6 +122,17 @@ class Point:
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #77aa5cd2
 _MADE = datetime(2000, 1, 1, tzinfo=timezone.utc)   # any day: only distances count
+_MEMORY = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE)
+
+def _log_moment(log: list, m: MemoryMoment, turn: str):
+    "Write what happened into a log, as the store would hold it."
+    from memkit.store.store import Event
+    def add(kind: str, **data):
+        log.append(Event(id=len(log) + 1, user=DOMAIN, at=_MADE + timedelta(days=m.day), kind=kind, memory=1,
+                         data={**data, "by": m.by}))
+    if m.what in _KINDS: add(_KINDS[m.what], label=None if m.what == "unsaid" else m.what)
+    elif not m.recall: add(INJECTED, turn=turn)
+    if m.what in ("right", "wrong"): add(JUDGED, turn=turn, right=m.what == "right")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #365b4b98
 @lru_cache(64)
@@ -130,24 +141,17 @@ def walk(
     settings: TrustSettings = PAPER,
 ) -> tuple[Point, ...]:        # before the first moment and after each
     "How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` for a judged recall that wasn't."
-    from memkit.store.store import Event
-    memory, log, recalls = Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), [], 0
+    log, recalls = [], 0
     def point(m: MemoryMoment | None) -> Point:
-        now = maintenance_verdict(memory, log, settings)
+        now = maintenance_verdict(_MEMORY, log, settings)
         return Point(m, now.trust, now.verdict)
-    def logged(m: MemoryMoment, kind: str, **data):
-        at, data = _MADE + timedelta(days=m.day), {**data, "by": m.by}
-        log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data=data))
     points = [point(None)]
     for m in moments:
         recalls += m.what in _SIGN_OF and not m.recall
         if m.recall and m.recall > recalls:
             raise IndexError(f"@{m.recall} judges recall {m.recall}, and only {many(recalls, 'recall')} went before "
                              "it; write o, + or - for each recall first")
-        turn = f"t-{m.recall or recalls}"
-        if m.what in _KINDS: logged(m, _KINDS[m.what], label=None if m.what == "unsaid" else m.what)
-        elif not m.recall: logged(m, INJECTED, turn=turn)
-        if m.what in ("right", "wrong"): logged(m, JUDGED, turn=turn, right=m.what == "right")
+        _log_moment(log, m, f"t-{m.recall or recalls}")
         points.append(point(m))
     return tuple(points)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from memkit.records import Memory, Turn
     from memkit.turn.engine import Assistant
-    from memkit.widgets.draw.board import Row
     from memkit.widgets.draw.figure_words import Picture
     from memkit.widgets.draw.scene import Panel, Scene
 
@@ -37,34 +36,38 @@ _FROM = {
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "reading.labels": "STARS", "reading.title_reader": "likely_stars load_title_reader",
     "maprec.items": "own_catalogue history profile rated_of", "maprec.own_ratings": "OwnRatings",
-    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select",
-    "widgets.draw.pictures": "budget",
-    "widgets.draw.scene": "draw_bars",
-    "widgets.explorers.lesson": "Question exercise predict quiz start took",
-    "widgets.explorers.profile": "explore_profile",
-    "widgets.explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
-    "widgets.explorers.rating": "explore_rating",
-    "widgets.explorers.memories": "explore_trust life_of",
-    "widgets.steppers.dpem": "dpem_steps read_dialogue round_board",
-    "widgets.steppers.map": "map_steps",
-    "widgets.steppers.mark": "mark_steps read_record",
-    "widgets.steppers.stepper": "stepper",
-    "widgets.steppers.steps": "answer_without draw_pair steps take_away turns_steps",
+    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
+
+# %% ../nbs/94_walks.ipynb #b1b2d44c
+_WIDGETS = {
+    "draw.pictures": "budget", "draw.scene": "draw_bars",
+    "explorers.lesson": "Question exercise predict quiz start took",
+    "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
+    "explorers.rating": "explore_rating", "explorers.memories": "explore_trust life_of",
+    "steppers.dpem": "dpem_steps read_dialogue round_board", "steppers.map": "map_steps",
+    "steppers.mark": "mark_steps read_record", "steppers.stepper": "stepper",
+    "steppers.steps": "answer_without draw_pair steps take_away turns_steps",
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859
-_WHERE = {name: f"memkit.{module}".rstrip(".") for module, names in _FROM.items() for name in names.split()}
-_WHERE["replace"] = "dataclasses"
+_WHERE = {name: (f"memkit.{module}".rstrip("."), name) for module, names in _FROM.items() for name in names.split()}
+_WHERE |= {name: (f"memkit.widgets.{module}", name) for module, names in _WIDGETS.items() for name in names.split()}
+_WHERE["replace"] = "dataclasses", "replace"
 
 def __getattr__(name: str):
     "A name of a walk, loaded when it is first used."
     if name not in _WHERE: raise AttributeError(f"memkit.walks has no {name!r}; it offers {', '.join(sorted(_WHERE))}")
-    return getattr(import_module(_WHERE[name]), name)
+    module, found = _WHERE[name]
+    return getattr(import_module(module), found)
 
 # %% ../nbs/94_walks.ipynb #e874697f
 class Calendar:
     "A clock that stands still until it is moved."
-    def __init__(self): self.now = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)   # a Monday
+    def __init__(
+        self,
+        now: datetime = datetime(2026, 3, 2, 9, tzinfo=timezone.utc),   # a Monday
+    ):
+        self.now = now
 
     def __call__(self) -> datetime: return self.now
 
@@ -88,26 +91,59 @@ def ask_only(
     return assistant.look(user, text)
 
 # %% ../nbs/94_walks.ipynb #bcaa9586
-def _side_by_side(title: str, columns: Mapping[str, Sequence["Row"]], cards: bool = False) -> "Scene":
-    "A column for each assistant, two of them beside each other."
-    from memkit.widgets.draw.board import Board, Column, draw_board
-    made = [Column(name=name, rows=rows, cards=cards, split=.5) for name, rows in columns.items()]
-    return draw_board(Board(title=title, bands=[made[i:i + 2] for i in range(0, len(made), 2)]))
+_COLUMN, _LINE = 142, 18    # pixels
+
+def _say(rows: Sequence[tuple[str, "Memory", bool]]) -> str:
+    "One column in words."
+    told = []
+    for text, m, force in rows:
+        article = "an" if m.kind[0] in "aeiou" else "a"
+        told.append(f"“{text[:40]}” became {article} {m.kind}{'' if force else ', replaced since'}")
+    return "; ".join(told) or "nothing"
+
+# %% ../nbs/94_walks.ipynb #5e6d421d
+def _cell(s: "Scene", x: float, y: float, mine: Sequence[tuple["Memory", bool]]):
+    "The memories of one message in one column."
+    if not mine: s.text(x, y, "–", 14, colour="soft")
+    for i, (m, force) in enumerate(mine[:3]):
+        name = ("≡ " if m.kind == "residual" else "") + m.kind
+        s.text(x, y + _LINE*i, name, 13, force, "ink" if force else "soft", struck=not force, width=_COLUMN - 6)
 
 # %% ../nbs/94_walks.ipynb #5cd069b0
 def draw_written(
     said: Sequence[str],                                          # the messages, in order
     written: Mapping[str, Sequence[tuple[str, "Memory", bool]]],  # by assistant: message, memory, is it in force?
 ) -> "Scene":
-    "The kind of memory that each assistant made of each message."
-    from memkit.widgets.draw.board import Row
-    def rows(made: Sequence[tuple[str, "Memory", bool]]) -> list[Row]:
-        kinds = [(text, f"≡ {m.kind}" if m.kind == "residual" else m.kind, force) for text, m, force in made]
-        return [Row(text=text, note=kind, gone=not force, how="" if force else "replaced")
-                for message in said
-                for text, kind, force in [k for k in kinds if k[0] == message] or [(message, "–", True)]]
-    return _side_by_side("What each assistant wrote down (≡: shared with everybody)",
-                         {name: rows(made) for name, made in written.items()})
+    "One row for each message, one column for each assistant."
+    from memkit.widgets.draw.scene import Scene
+    words = " ".join(f"{name}: {_say(rows)}." for name, rows in written.items())
+    caption = ("A row for each message, a column for each assistant. A struck line: replaced by a newer memory. "
+               "≡: shared with everybody.")
+    s, y = Scene(200 + _COLUMN*len(written) - 8, 1, f"What each assistant wrote down. {words}", caption), 34.
+    columns = {name: 200 + _COLUMN*i for i, name in enumerate(written)}
+    for name, x in columns.items(): s.text(x, 16, name, 15, True, width=_COLUMN - 6)
+    for text in said:
+        s.line(8, y, s.width - 8, y)
+        bottom, most = s.paragraph(10, y + 14, text, 180, 3, 13, _LINE) - 2, 1
+        for name, x in columns.items():
+            mine = [(m, force) for t, m, force in written[name] if t == text]
+            most = max(most, min(3, len(mine)))
+            _cell(s, x, y + 14, mine)
+        y = max(bottom, y + 12 + _LINE*most)
+    s.height = y
+    return s
+
+# %% ../nbs/94_walks.ipynb #5b88ae07
+def _listed(texts: Sequence[str]) -> str: return "; ".join(t.rstrip(".") for t in texts) or "nothing"
+
+def _card(s: "Scene", x: float, y: float, name: str, text: str, empty: bool) -> float:
+    "One recalled text; where the next one begins."
+    from memkit.widgets.draw.scene import wrap
+    lines = wrap(text, 164, 4, 13)
+    with s.group(x, y, f"{name} {text}"):
+        s.box(0, 0, 178, 19*len(lines) + 10, "paper" if empty else "card", edge="faint", dashed=empty)
+        for n, line in enumerate(lines): s.text(7, 14 + 19*n, line, 13, colour="soft" if empty else "ink")
+    return y + 19*len(lines) + 18
 
 # %% ../nbs/94_walks.ipynb #73af2a24
 def draw_recalled(
@@ -116,9 +152,20 @@ def draw_recalled(
     found: Mapping[str, Sequence[str]],   # by assistant: texts, best first
 ) -> "Scene":
     "What each assistant recalls, side by side."
-    from memkit.widgets.draw.board import Row
-    columns = {name: [Row(text=t) for t in texts] or [Row(text="(nothing)")] for name, texts in found.items()}
-    return _side_by_side(f"{user.title()} asks: “{question}”", columns, cards=True)
+    from memkit.widgets.draw.scene import Scene, width_of
+    told = " ".join(f"{name}: {_listed(texts)}." for name, texts in found.items())
+    caption = "Recalled: " + ", ".join(f"{name} {len(texts)}" for name, texts in found.items()) + "."
+    title = f"{user.title()} asks: “{question}”"
+    wide, bottom = max(12 + 187*len(found), min(573, 20 + width_of(title, 16, True))), 60.
+    s = Scene(wide, 1, f"For “{question}” of {user} each recalls: {told}", caption)
+    s.text(10, 18, title, 16, True, width=s.width - 20)
+    for i, (name, texts) in enumerate(found.items()):
+        x, y = 10 + 187*i, 74.
+        s.text(x, 50, name, 15, True).text(x + 176, 50, f"{len(texts)} recalled", 13, colour="soft", align="right")
+        for text in texts or ["nothing"]: y = _card(s, x, y, name, text, not texts)
+        bottom = max(bottom, y)
+    s.height = bottom
+    return s
 
 # %% ../nbs/94_walks.ipynb #229f324b
 def explore_recalled(

@@ -3564,6 +3564,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.disputes': ( 'mark/assistant.html#markassistant.disputes',
                                                                                          'memkit/mark/assistant.py'),
+                                       'memkit.mark.assistant.MarkAssistant.domain_memories': ( 'mark/assistant.html#markassistant.domain_memories',
+                                                                                                'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.embedders': ( 'mark/assistant.html#markassistant.embedders',
                                                                                           'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.explain': ( 'mark/assistant.html#markassistant.explain',

@@ -186,3 +186,8 @@ def test_a_bare_nod_is_no_answer_that_a_statement_could_correct():
         nod = mark.chat("ann", "You've missed step one, which is ask him where he keeps the whisky.")
         told = mark.chat("ann", "Callum has been on the day shift in Outpatients since Monday.")
         assert nod.answer == "Noted." and told.answer.startswith("Noted: ") and "Outpatients" in told.answer
+
+
+def test_the_papers_name_for_shared_memories_stays():
+    from memkit.mark.assistant import MarkAssistant
+    assert callable(MarkAssistant.domain_memories) and "domain" in MarkAssistant.domain_memories.__doc__ + MarkAssistant.shared_memories.__doc__

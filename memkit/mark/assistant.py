@@ -401,6 +401,11 @@ def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
     caller = self.caller(user)
     return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and self.search.sees(caller, m)]
 
+@patch
+def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
+    "`shared_memories`, by the paper's word for whom they belong to (MARK Figure 1); others' programs call it so."
+    return self.shared_memories(user)
+
 # %% ../../nbs/mark/11_assistant.ipynb #bb18fccb
 @patch
 def quarantine(self: MarkAssistant, user: str | None = None) -> list[Held]:
